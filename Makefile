@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint types layers unit slow gpu clean
+help:            ## this list
+	@grep -hE '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: $(READY)   ## adapt a small model to corrupted pictures and print the table
+	$(BIN)/steep demo
+
+test: lint types layers unit  ## everything that must pass: lint, types, layers, tests
+
+lint: $(READY)   ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy --strict on src
+	$(BIN)/mypy
+
+layers: $(READY) ## import-linter: an import only points down
+	$(BIN)/lint-imports
+
+unit: $(READY)   ## pytest, the default tier
+	$(BIN)/pytest -n 2
+
+slow: $(READY)   ## the tests that take minutes or a package registry
+	$(BIN)/pytest -m "slow or network"
+
+gpu: $(READY)    ## the tests that need a CUDA device
+	$(BIN)/pytest -m gpu
+
+clean:           ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Exact versions (constraints.txt): torch is pinned, since an unpinned one pulls gigabytes of CUDA libraries.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	touch $(READY)

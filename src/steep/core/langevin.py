@@ -1,0 +1,157 @@
+"""Samples of p(x) ∝ exp(−E(x)) by stochastic gradient Langevin dynamics, with a replay buffer of chains.
+
+The step is the decoupled form of JEM and of TEA's published code, x ← x − rate · ∂E/∂x + noise · ε, not the
+paper's x − α/2 · ∂E/∂x + α · ε; `docs/deviations.md` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steep.core.losses import energy
+from steep.core.source import as_logits
+from steep.errors import InputError
+
+
+def langevin(
+    energy_of: Callable[[Tensor], Tensor],  # (n, ...) → (n,)
+    start: Tensor,  # (n, ...)
+    *,
+    steps: int,
+    rate: float,
+    noise: float,
+    generator: torch.Generator | None = None,
+    clamp: tuple[float, float] | None = None,
+    grad_clip: float | None = None,
+) -> Tensor:
+    """Walk n chains down the energy with noise. Parameters of the model keep their gradients untouched.
+
+    `clamp` keeps values in a range after each step; `grad_clip` bounds each chain's gradient norm.
+    """
+    x = start.detach()
+    for _ in range(steps):
+        x = x.requires_grad_(True)
+        with torch.enable_grad():
+            (slope,) = torch.autograd.grad(energy_of(x).sum(), x)
+        if grad_clip is not None:
+            size = slope.flatten(1).norm(dim=1).clamp_min(1e-12)
+            slope = slope * (grad_clip / size).clamp_max(1).view(-1, *[1] * (x.ndim - 1))
+        with torch.no_grad():
+            x = x.detach() - rate * slope
+            if noise:
+                x += noise * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+            if clamp is not None:
+                x.clamp_(*clamp)
+    return x.detach()
+
+
+class ReplayBuffer:
+    """Where chains wait for their next batch: a fixed number of images, first drawn from U(low, high).
+
+    The memory is taken at the first draw, when the size of the images is known.
+    """
+
+    def __init__(self, size: int, start: tuple[float, float] = (-1.0, 1.0), restart: float = 0.05) -> None:
+        if size < 1:
+            raise InputError(f"buffer size: expected ≥ 1 chains, got {size}")
+        self.size, self.start, self.restart = size, start, restart
+        self.images: Tensor | None = None  # (size, C, H, W)
+
+    def draw(self, n: int, like: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Take n chains shaped like the images given, a share `restart` of them fresh; and where they wait."""
+        shape = like.shape[1:]
+        if n > self.size:
+            raise InputError(
+                f"chains: expected at most the buffer's {self.size}, got {n}. Raise buffer_size or lower chains."
+            )
+        if self.images is None:
+            self.images = self._fresh(self.size, like, generator)
+        elif self.images.shape[1:] != shape:
+            raise InputError(
+                f"images: expected {tuple(self.images.shape[1:])} as in this stream so far, got {tuple(shape)}. "
+                "The replay buffer holds images of one size: call reset() before another stream."
+            )
+        # distinct places: writing two chains to one place is undefined on a GPU, and would lose one
+        where = torch.randperm(self.size, generator=generator, device=like.device)[:n]
+        fresh = torch.rand(n, generator=generator, device=like.device) < self.restart
+        noise = self._fresh(n, like, generator)
+        return torch.where(fresh.view(-1, *[1] * len(shape)), noise, self.images[where]), where
+
+    def put(self, where: Tensor, chains: Tensor) -> None:
+        """Let the chains wait where they came from."""
+        if self.images is None:
+            raise InputError("buffer: expected a draw before chains are put back")
+        self.images[where] = chains
+
+    def _fresh(self, n: int, like: Tensor, generator: torch.Generator) -> Tensor:
+        low, high = self.start
+        images = torch.empty((n, *like.shape[1:]), device=like.device, dtype=like.dtype)
+        return images.uniform_(low, high, generator=generator)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Copy the chains."""
+        return {"images": None if self.images is None else self.images.clone()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Bring copied chains back, or none."""
+        self.images = saved["images"]
+
+
+def sample(
+    model: nn.Module,
+    shape: Sequence[int],
+    *,
+    labels: Tensor | None = None,
+    start: Tensor | None = None,
+    steps: int = 20,
+    rate: float = 0.1,
+    noise: float = 0.01,
+    low: float = -1.0,
+    high: float = 1.0,
+    clamp: tuple[float, float] | None = None,
+    grad_clip: float | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Draw Langevin samples of the density p(x) ∝ Σ exp f(x) that a classifier holds.
+
+    `shape` is (n, C, H, W). With `labels` (n,) the samples follow p(x | y), as in the paper's pictures. Chains
+    begin at `start`, or at U(low, high). The model's parameters, statistics, gradients and mode stay as they are.
+
+    >>> import torch, steep
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 10))
+    >>> steep.sample(model, (4, 3, 8, 8), labels=torch.tensor([0, 1, 2, 3]), steps=5).shape
+    torch.Size([4, 3, 8, 8])
+    """
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    generator = torch.Generator(like.device).manual_seed(seed)
+    with torch.inference_mode(False):
+        if start is None:
+            start = torch.empty(tuple(shape), device=like.device, dtype=like.dtype)
+            start.uniform_(low, high, generator=generator)
+        elif tuple(start.shape) != tuple(shape):
+            raise InputError(f"start: expected the shape {tuple(shape)}, got {tuple(start.shape)}")
+        start = start.to(like.device, like.dtype).clone()
+        if labels is not None:
+            if labels.shape != (len(start),) or labels.is_floating_point():
+                raise InputError(f"labels: expected {len(start)} integers, got {labels.dtype} {tuple(labels.shape)}")
+            labels = labels.to(like.device)
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            return langevin(
+                lambda x: energy(as_logits(model(x)), labels),
+                start,
+                steps=steps,
+                rate=rate,
+                noise=noise,
+                generator=generator,
+                clamp=clamp,
+                grad_clip=grad_clip,
+            )
+        finally:
+            for module, mode in modes.items():
+                module.training = mode

@@ -1,0 +1,118 @@
+"""What a method is: frozen hyper-parameters, a state with everything that moves, and one step.
+
+A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from steep.core.source import Classifier, Source
+from steep.errors import CheckpointError
+
+Moment = Literal["before", "after"]
+
+
+class Step(NamedTuple):
+    """What one step did. Numbers stay on the device as tensors, so nobody waits for them who does not ask."""
+
+    logits: Tensor  # (B, K) of the forward before the update
+    loss: Tensor | None = None
+    used: Tensor | int | None = None  # images that took part in the update; None: all of them
+    energy_samples: Tensor | None = None  # mean energy of the samples drawn from the model
+    moved: bool = True  # False: the model is as before, and so are its predictions
+    note: str | None = None  # what a reader of the log should know: "no reliable image", "recovered"
+
+
+@dataclass
+class State:
+    """Everything of a method that moves. Each field is saved, restored and reset; there is no other memory.
+
+    A field may be a Classifier, an optimiser, a torch.Generator, a tensor, a list of tensors, a number, None, or
+    anything else with `snapshot()` and `restore()`.
+    """
+
+    model: Classifier
+
+    def snapshot(self) -> dict[str, Any]:
+        """Copy every field into plain data that `torch.save` can write."""
+        return {field.name: _saved(getattr(self, field.name)) for field in fields(self)}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Bring every field back; what is saved stays untouched and may be restored again."""
+        names = {field.name for field in fields(self)}
+        if names != set(saved):
+            raise CheckpointError(f"method state: expected the fields {sorted(names)}, got {sorted(saved)}")
+        device = self.model.anchor().device
+        for name in names - {"model"}:
+            setattr(self, name, _restored(getattr(self, name), copy.deepcopy(saved[name]), device))
+        self.model.restore(saved["model"])
+
+
+def _saved(value: Any) -> Any:
+    if hasattr(value, "snapshot"):
+        return value.snapshot()
+    if isinstance(value, torch.optim.Optimizer):
+        return copy.deepcopy(value.state_dict())
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return [_saved(v) for v in value] if isinstance(value, list) else value
+
+
+def _restored(current: Any, saved: Any, device: torch.device) -> Any:
+    if hasattr(current, "restore"):
+        current.restore(saved)
+    elif isinstance(current, torch.optim.Optimizer):
+        current.load_state_dict(saved)
+    elif isinstance(current, torch.Generator):
+        current.set_state(saved.cpu())
+    elif isinstance(saved, Tensor):
+        return saved.to(device)
+    else:
+        return [_restored(None, v, device) for v in saved] if isinstance(saved, list) else saved
+    return current
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(abc.ABC, Generic[S]):
+    """A way to adapt: its fields are its hyper-parameters, its docstring names its paper.
+
+    >>> from steep.methods import METHODS
+    >>> METHODS["tent"](lr=1e-4)
+    Tent(lr=0.0001, params='norm', statistics='batch')
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    predicts: ClassVar[Moment]  # whether its paper answers with the model before or after the update
+
+    @abc.abstractmethod
+    def init(self, source: Source) -> S:
+        """Configure the source model for this method and make the state it starts from."""
+
+    @abc.abstractmethod
+    def step(self, state: S, x: Tensor) -> Step:
+        """Adapt once on the images x (B, C, H, W); report the logits of the forward before the update."""
+
+    @torch.no_grad()
+    def predict(self, state: S, x: Tensor) -> Tensor:
+        """Answer with the model as it is now."""
+        logits: Tensor = state.model(x)
+        return logits
+
+    @classmethod
+    def tuned(cls) -> Self:
+        """Give the setting that is fair to the method where TEA's comparison was not; else the default."""
+        return cls()

@@ -1,0 +1,124 @@
+"""Find, choose and configure the layers that adapt.
+
+Two things can follow the test data: parameters (`select`) and BatchNorm statistics (`use_batch_statistics`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from steep.errors import NothingToAdaptError
+
+Params = str | Sequence[str]
+"""Which parameters adapt: "norm", "all", layer kinds such as ["norm", "linear"], or a regular expression."""
+
+FULL_BATCH = 16
+"""From this many images on, BatchNorm trusts the batch alone; below it, the source statistics help out."""
+
+# Layers of other libraries that normalise without inheriting from torch's: timm's RmsNorm, LlamaRMSNorm, ...
+_NORM_NAME = re.compile(r"Norm(Act)?(\dd)?$")
+_TORCH_NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a layer normalises: torch's own kinds, their subclasses, and layers that are named so."""
+    return isinstance(module, _TORCH_NORMS) or bool(_NORM_NAME.search(type(module).__name__))
+
+
+KINDS: dict[str, Callable[[nn.Module], bool]] = {
+    "norm": is_norm,
+    "conv": lambda m: isinstance(m, _ConvNd),
+    "linear": lambda m: isinstance(m, nn.Linear),
+    "embedding": lambda m: isinstance(m, nn.Embedding),
+}
+
+
+def select(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
+    """Let the chosen parameters take gradients and freeze all others; the names are the model's own.
+
+    A string that is a layer kind or "all" means that; any other string is a regular expression searched for in
+    parameter names, so `params=r"layer[12]\\..*bn"` adapts the first two stages only.
+    """
+    model.requires_grad_(False)
+    if params == "all":
+        chosen = dict(model.named_parameters())
+    elif isinstance(params, str) and params not in KINDS:
+        chosen = {n: p for n, p in model.named_parameters() if re.search(params, n)}
+    else:
+        kinds = [params] if isinstance(params, str) else list(params)
+        if bad := [k for k in kinds if k not in KINDS]:
+            raise NothingToAdaptError(f"params: expected layer kinds out of {', '.join(KINDS)}, got {bad}")
+        chosen = {
+            (f"{prefix}.{name}" if prefix else name): parameter
+            for prefix, module in model.named_modules()
+            if any(KINDS[kind](module) for kind in kinds)
+            for name, parameter in module.named_parameters(recurse=False)
+        }
+    chosen = {name: p for name, p in chosen.items() if p.is_floating_point()}
+    if not chosen:
+        raise NothingToAdaptError(
+            f"params={params!r} matches no parameter of this model. It has: {census(model)}. "
+            'Choose other layers, e.g. params="all", params=["linear"] or a regular expression over names.'
+        )
+    for parameter in chosen.values():
+        parameter.requires_grad_(True)
+    return chosen
+
+
+def census(model: nn.Module) -> str:
+    """Count the layers that hold parameters or statistics, for error messages: "3 Conv2d, 1 Linear"."""
+    kinds = Counter(
+        type(m).__name__ for m in model.modules() if is_norm(m) or any(True for _ in m.parameters(recurse=False))
+    )
+    return ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "no layer with parameters"
+
+
+def batch_norms(model: nn.Module, *, for_method: str | None = None) -> list[_BatchNorm]:
+    """All BatchNorm layers (1d, 2d, 3d, Sync, subclasses); a method that lives off them may demand some."""
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+    if for_method and not any(layer.running_mean is not None for layer in layers):
+        raise NothingToAdaptError(
+            f"{for_method} adapts the statistics of BatchNorm layers and this model has none to adapt. "
+            f"It has: {census(model)}. Use a method that adapts parameters, e.g. 'tent' or 'tea'."
+        )
+    return layers
+
+
+def use_batch_statistics(model: nn.Module) -> None:
+    """Let every BatchNorm layer normalise by the batch it sees, and keep its running statistics as they are.
+
+    Fewer than `FULL_BATCH` images say too little about a channel. Then mean and variance are mixed,
+    w · batch + (1 − w) · source with w = B / FULL_BATCH, so a batch of one, even of one value per channel, is safe.
+    """
+    for layer in batch_norms(model):
+        layer.track_running_stats = False  # with training=True: torch passes no running statistics at all
+        layer.training = True
+        layer.register_forward_pre_hook(_mix_small_batches)
+
+
+def _mix_small_batches(layer: Any, args: tuple[Tensor, ...]) -> Tensor | None:
+    x = args[0]  # (B, C, ...)
+    share = x.shape[0] / FULL_BATCH
+    layer.training = share >= 1 or layer.running_mean is None
+    if layer.training:
+        return None
+    # The layer itself now normalises by its running statistics, whatever its class does besides (activation,
+    # drop path). Feeding it the mixed-normalised features in those units gives the mixed answer.
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    source_mean = layer.running_mean.view(shape)
+    source_var = layer.running_var.view(shape)
+    wide = x.to(torch.promote_types(x.dtype, source_mean.dtype))
+    var, mean = torch.var_mean(wide, dim=(0, *range(2, x.ndim)), correction=0, keepdim=True)
+    mean = share * mean + (1 - share) * source_mean
+    var = share * var + (1 - share) * source_var
+    mixed: Tensor = (wide - mean) * ((source_var + layer.eps) / (var + layer.eps)).sqrt() + source_mean
+    return mixed.to(x.dtype)

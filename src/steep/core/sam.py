@@ -1,0 +1,30 @@
+"""Sharpness-aware minimisation (Foret et al., ICLR 2021): take the gradient at the worst point nearby."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None]:
+    """Inside, the parameters stand at w + ρ g/‖g‖ and their gradients are cleared; after, at w bit for bit.
+
+    g is the gradient they hold on entry. A gradient taken inside is still there afterwards, for the optimiser.
+    """
+    before = [p.detach().clone() for p in params]
+    with torch.no_grad():
+        grads: list[Tensor] = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+        length = torch.stack([g.norm() for g in grads]).norm() + 1e-12
+        for p, g in zip(params, grads, strict=True):
+            p.add_(g * (radius / length))
+            p.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for p, w in zip(params, before, strict=True):
+                p.copy_(w)

@@ -1,0 +1,109 @@
+"""The source model as a method sees it: a private copy that maps images to logits."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steep.core import norm
+from steep.core.losses import widen
+from steep.errors import CheckpointError, InputError
+
+
+class Classifier(nn.Module):
+    """The private copy of the caller's model: images in, (B, K) logits out, whatever the model returns.
+
+    It stays in eval mode, so dropout is off; only what a method asks for moves.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net.requires_grad_(False).eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits in float32 (float64 for a float64 model)."""
+        return widen(as_logits(self.net(x)))
+
+    def adapted(self) -> dict[str, nn.Parameter]:
+        """The parameters that move, by the name they have in the caller's model."""
+        return {name: p for name, p in self.net.named_parameters() if p.requires_grad}
+
+    def anchor(self) -> Tensor:
+        """Any tensor of the model: its device and floating dtype are the model's."""
+        floating = (t for t in (*self.net.parameters(), *self.net.buffers()) if t.is_floating_point())
+        return next(floating, torch.empty(0))
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Copy what may move: adapted parameters and every buffer. Frozen weights are not repeated."""
+        moving = {**self.adapted(), **dict(self.net.named_buffers())}
+        return {name: tensor.detach().clone() for name, tensor in moving.items()}
+
+    @torch.no_grad()
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Bring back a snapshot, in place and bit for bit."""
+        moving = {**self.adapted(), **dict(self.net.named_buffers())}
+        shapes = {name: tuple(t.shape) for name, t in moving.items()}
+        if shapes != {name: tuple(t.shape) for name, t in saved.items()}:
+            differ = sorted(set(shapes) ^ set(saved)) or [n for n in saved if shapes[n] != tuple(saved[n].shape)]
+            raise CheckpointError(f"adapter state of another model or setting: {differ[:8]} do not match")
+        for name, tensor in moving.items():
+            tensor.copy_(saved[name])
+
+    def fingerprint(self) -> str:
+        """Tell source models apart: names, shapes and a checksum of all weights that do not move."""
+        crc = 0
+        for name, p in self.net.named_parameters():
+            crc = zlib.crc32(f"{name}{tuple(p.shape)}".encode(), crc)
+            if not p.requires_grad:
+                crc = zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes(), crc)
+        return f"{crc:08x}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a method may know before the first test batch: the source model, a seed, maybe source images."""
+
+    model: Classifier
+    seed: int = 0
+    batches: Iterable[Any] | None = None  # source images (B, C, H, W), or (images, labels) pairs; labels unused
+
+    def generator(self) -> torch.Generator:
+        """Make the one random stream of this adapter, on the model's device."""
+        return torch.Generator(self.model.anchor().device).manual_seed(self.seed)
+
+    def prepare(self, params: norm.Params | None, statistics: str) -> Classifier:
+        """Choose what adapts: parameters (None for none) and "batch" or "source" statistics in BatchNorm."""
+        if statistics not in ("batch", "source"):
+            raise InputError(f"statistics: expected 'batch' or 'source', got {statistics!r}")
+        if params is not None:
+            norm.select(self.model.net, params)
+        if statistics == "batch":
+            norm.use_batch_statistics(self.model.net)
+        return self.model
+
+
+def as_logits(output: Any) -> Tensor:
+    """Read (B, K) logits from a tensor, the first of a tuple, a dict's "logits" or an object's `.logits`."""
+    logits = output
+    if isinstance(logits, Mapping) and "logits" in logits:
+        logits = logits["logits"]
+    elif hasattr(logits, "logits"):
+        logits = logits.logits
+    elif isinstance(logits, (tuple, list)) and logits:
+        logits = logits[0]
+    if not isinstance(logits, Tensor):
+        raise InputError(
+            "model output: expected a Tensor, a tuple that starts with one, a dict with 'logits' or an object "
+            f"with .logits, got {type(output).__name__}"
+        )
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise InputError(
+            f"model output: expected logits (B, K) with K ≥ 2 classes, got {tuple(logits.shape)}. "
+            "A model with one output has no class distribution to adapt: give it two logits."
+        )
+    return logits

@@ -1,0 +1,97 @@
+"""The ten methods, one paper per file, and `adapt`, which finds them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from steep.core.adapter import Adapter
+from steep.core.method import Method, Moment
+from steep.errors import InputError, unknown
+from steep.methods.bn import BN
+from steep.methods.dua import Dua
+from steep.methods.eata import Eata
+from steep.methods.eta import Eta
+from steep.methods.pl import PL
+from steep.methods.sar import Sar
+from steep.methods.shot import Shot
+from steep.methods.source import Source
+from steep.methods.tea import TEA
+from steep.methods.tent import Tent
+
+METHODS: dict[str, type[Method[Any]]] = {
+    method.name: method for method in (Source, BN, Dua, PL, Shot, Tent, Eta, Eata, Sar, TEA)
+}
+"""Every method by name."""
+
+
+def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", **hyper: Any) -> Method[Any]:
+    """Find a method by name and set its hyper-parameters; a misspelt one is answered with the near match.
+
+    >>> make("sar", "tuned", lr=1e-3).margin_classes is None
+    True
+    """
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise unknown("method", method, METHODS)
+        method = METHODS[method]
+    if setting not in ("paper", "tuned"):
+        raise InputError(f"setting: expected 'paper' or 'tuned', got {setting!r}")
+    if isinstance(method, type):
+        method = method.tuned() if setting == "tuned" else method()
+    known = {field.name for field in fields(method)}
+    for name in hyper:
+        if name not in known:
+            raise unknown(f"hyper-parameter of {method.name}", name, known)
+    return replace(method, **hyper)
+
+
+def adapt(
+    model: nn.Module,
+    method: str | type[Method[Any]] | Method[Any] = "tea",
+    *,
+    setting: str = "paper",
+    steps: int = 1,
+    episodic: bool = False,
+    predict: Moment | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    source: Iterable[Any] | None = None,
+    **hyper: Any,
+) -> Adapter:
+    """Wrap a trained classifier so that it adapts to the images it is asked about.
+
+    Args:
+        model: any module that maps images (B, C, H, W) to logits; it is copied and left untouched.
+        method: a name in `steep.METHODS`, or a `Method` of your own.
+        setting: "paper" for the hyper-parameters of TEA's comparison, "tuned" for those fair to the method.
+        steps: adaptation steps on each batch.
+        episodic: forget everything before each batch.
+        predict: answer with the model "before" or "after" the update; None for the method's own choice.
+        seed: of the one random stream that the method draws from.
+        device: where to work; None for where the model is.
+        source: batches of source images, for methods that use them (eata).
+        **hyper: hyper-parameters of the method, e.g. `lr=1e-4`.
+
+    >>> import torch, steep
+    >>> model = steep.models.build("wrn-10-1", 10)       # yours, trained
+    >>> adapter = steep.adapt(model, "tea", sgld_steps=2)
+    >>> for x in [torch.rand(16, 3, 32, 32)]:            # your unlabelled stream
+    ...     logits = adapter(x)
+    >>> adapter.last.energy_after < adapter.last.energy_before
+    True
+    """
+    return Adapter(
+        model,
+        make(method, setting, **hyper),
+        steps=steps,
+        episodic=episodic,
+        predict=predict,
+        seed=seed,
+        device=device,
+        source=source,
+    )

@@ -1,0 +1,32 @@
+"""BN: normalise by the statistics of the test batch (Schneider et al., NeurIPS 2020; Nado et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from steep.core import norm
+from steep.core.method import Method, Moment, State, Step
+from steep.core.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class BN(Method[State]):
+    """BatchNorm statistics of each batch replace those of the training set; no parameter moves."""
+
+    name: ClassVar = "bn"
+    paper: ClassVar = "Schneider et al., Improving robustness … by covariate shift adaptation, 2020"
+    predicts: ClassVar[Moment] = "before"
+
+    def init(self, source: Source) -> State:
+        """Switch BatchNorm to batch statistics; a model without BatchNorm is refused."""
+        norm.batch_norms(source.model, for_method="bn")
+        return State(source.prepare(params=None, statistics="batch"))
+
+    @torch.no_grad()
+    def step(self, state: State, x: Tensor) -> Step:
+        """One forward: the statistics follow the batch by themselves."""
+        return Step(state.model(x), moved=False)

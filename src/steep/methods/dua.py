@@ -1,0 +1,78 @@
+"""DUA: dynamic unsupervised adaptation of running statistics (Mirza et al., CVPR 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from steep.core import norm
+from steep.core.method import Method, Moment, State, Step
+from steep.core.source import Source
+
+
+@dataclass
+class DuaState(State):
+    """The model, the number of images it has learnt from and the stream its augmentations come from."""
+
+    generator: torch.Generator
+    seen: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dua(Method[DuaState]):
+    """Move the running statistics with the first few images, less with each; then keep them. Labels are unknown."""
+
+    name: ClassVar = "dua"
+    paper: ClassVar = "Mirza et al., The norm must go on, 2022"
+    predicts: ClassVar[Moment] = "after"
+
+    momentum: float = 0.1  # ρ_0
+    decay: float = 0.94  # ρ_k = decay · ρ_{k−1}
+    floor: float = 0.005  # added to every ρ_k
+    images: int = 80  # how many images move the statistics
+    copies: int = 64  # augmented copies of an image that make its batch
+    shift: float = 1 / 8  # greatest shift of a copy, as a share of the side
+
+    def init(self, source: Source) -> DuaState:
+        """Running statistics, which move."""
+        norm.batch_norms(source.model, for_method="dua")
+        return DuaState(source.prepare(params=None, statistics="source"), source.generator())
+
+    @torch.no_grad()
+    def step(self, state: DuaState, x: Tensor) -> Step:
+        """For image k: running ← (1 − m) running + m · statistics of its copies, m = ρ_k + floor."""
+        logits = state.model(x)
+        new = x[: max(0, self.images - state.seen)]
+        layers = [layer for layer in norm.batch_norms(state.model) if layer.running_mean is not None]
+        for image in new:
+            state.seen += 1
+            for layer in layers:
+                layer.training, layer.momentum = True, self.momentum * self.decay**state.seen + self.floor
+            state.model(self.augment(image, state.generator))
+            for layer in layers:
+                layer.training = False
+        return Step(logits, used=len(new), moved=len(new) > 0)
+
+    def augment(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        """(C, H, W) → (copies, C, H, W), each shifted, perhaps mirrored, and turned by a multiple of 90°."""
+        height, width = image.shape[-2:]
+        margins = round(self.shift * height), round(self.shift * width)
+        padded = pad(image, (margins[1], margins[1], margins[0], margins[0]))
+
+        def draw(high: int) -> Tensor:
+            return torch.randint(high, (self.copies,), generator=generator, device=image.device)
+
+        tops, lefts = draw(2 * margins[0] + 1).tolist(), draw(2 * margins[1] + 1).tolist()
+        crops = [padded[..., t : t + height, s : s + width] for t, s in zip(tops, lefts, strict=True)]
+        views = torch.stack(crops)
+        mirrored, turns = draw(2).view(-1, 1, 1, 1), draw(4).view(-1, 1, 1, 1)
+        views = torch.where(mirrored == 1, views.flip(-1), views)
+        if height != width:  # a quarter turn would not fit: half turns only
+            turns = turns // 2 * 2
+        for turn in (1, 2, 3) if height == width else (2,):
+            views = torch.where(turns == turn, views.rot90(turn, (-2, -1)), views)
+        return views

@@ -1,0 +1,84 @@
+"""EATA: ETA that does not forget (Niu et al., ICML 2022)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from steep.core.method import Moment
+from steep.core.source import Classifier, Source
+from steep.errors import InputError, SteepWarning
+from steep.methods.eta import Eta, EtaState
+
+
+@dataclass
+class EataState(EtaState):
+    """ETA's, with the source parameters and how much each of them matters."""
+
+    importance: list[Tensor] = field(default_factory=list)  # diagonal Fisher information, as the parameters
+    origin: list[Tensor] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eata(Eta):
+    """ETA with a penalty on moving parameters that matter to source images: `adapt(..., source=batches)`."""
+
+    name: ClassVar = "eata"
+    predicts: ClassVar[Moment] = "before"
+
+    fisher_weight: float = 2000.0  # α
+    fisher_images: int = 2000  # source images looked at
+
+    @classmethod
+    def tuned(cls) -> Self:
+        """ETA's scaling, and the weight others use on CIFAR-10."""
+        return cls(margin_classes=None, novelty=0.4, fisher_weight=1.0)
+
+    def init(self, source: Source) -> EataState:
+        """ETA's state and the Fisher information of the source batches, if there are any."""
+        base = super().init(source)
+        state = EataState(base.model, base.optimizer)
+        if source.batches is None:
+            warnings.warn(
+                "eata has no source images for its Fisher term and acts as eta. "
+                "Pass some: steep.adapt(model, 'eata', source=batches)",
+                SteepWarning,
+                stacklevel=2,
+            )
+        else:
+            state.importance = fisher(state.model, source.batches, self.fisher_images)
+            state.origin = [p.detach().clone() for p in state.model.adapted().values()]
+        return state
+
+    def penalty(self, state: EtaState) -> Tensor | float:
+        """α Σ F (θ − θ_source)²."""
+        if not isinstance(state, EataState) or not state.importance:
+            return 0.0
+        triples = zip(state.importance, state.model.adapted().values(), state.origin, strict=True)
+        return self.fisher_weight * torch.stack([(f * (p - o) ** 2).sum() for f, p, o in triples]).sum()
+
+
+def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tensor]:
+    """Mean over batches of the squared gradient of the loss on the model's own predictions. No label is read."""
+    params = list(model.adapted().values())
+    total = [torch.zeros_like(p) for p in params]
+    seen = count = 0
+    like = model.anchor()
+    for batch in batches:
+        x = batch[0] if isinstance(batch, (tuple, list)) else batch
+        logits = model(x.to(like.device, like.dtype)[: images - seen])
+        loss = cross_entropy(logits, logits.detach().argmax(dim=1))
+        for t, g in zip(total, torch.autograd.grad(loss, params), strict=True):
+            t += g**2
+        seen, count = seen + len(logits), count + 1
+        if seen >= images:
+            break
+    if not count:
+        raise InputError("source: expected batches of images (B, C, H, W), got none")
+    return [t / count for t in total]

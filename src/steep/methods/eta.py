@@ -1,0 +1,73 @@
+"""ETA: entropy of reliable and novel images only (Niu et al., ICML 2022)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from steep.core.descent import DescentState, adam, descend
+from steep.core.losses import entropy
+from steep.core.method import Method, Moment, Step
+from steep.core.norm import Params
+from steep.core.source import Source
+
+
+@dataclass
+class EtaState(DescentState):
+    """The model, its optimiser and the moving average of the predictions it learnt from."""
+
+    mean_prediction: Tensor | None = None  # (K,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eta(Method[EtaState]):
+    """Weighted entropy of the images that are reliable (low entropy) and unlike what was learnt before."""
+
+    name: ClassVar = "eta"
+    paper: ClassVar = "Niu et al., Efficient test-time model adaptation without forgetting, 2022"
+    predicts: ClassVar[Moment] = "before"
+
+    lr: float = 1e-3
+    margin: float = 0.4  # E0 = margin · ln(margin_classes): images above are unreliable
+    margin_classes: int | None = 1000  # None: the model's own number of classes
+    novelty: float = 0.05  # d: greatest cosine similarity to the mean prediction
+    momentum: float = 0.9  # of the mean prediction
+    params: Params = "norm"
+    statistics: str = "batch"
+
+    @classmethod
+    def tuned(cls) -> Self:
+        """Scale E0 to the classes there are: 0.4 ln 1000 is more than ln 10, so it filters nothing there."""
+        return cls(margin_classes=None, novelty=0.4)
+
+    def init(self, source: Source) -> EtaState:
+        """Batch statistics, Adam on the normalisation parameters."""
+        model = source.prepare(self.params, self.statistics)
+        return EtaState(model, adam(model, self.lr))
+
+    def step(self, state: EtaState, x: Tensor) -> Step:
+        """Mean of exp(E0 − H) · H over the chosen images, plus the penalty of a subclass."""
+        logits = state.model(x)
+        h = entropy(logits)
+        p = logits.detach().softmax(dim=1)
+        e0 = self.margin * math.log(self.margin_classes or logits.shape[1])
+        chosen = h.detach() < e0
+        if state.mean_prediction is not None:
+            chosen &= cosine_similarity(state.mean_prediction[None], p, dim=1).abs() < self.novelty
+        if not chosen.any():
+            return Step(logits, used=0, moved=False, note="no reliable and novel image")
+        h, new = h[chosen], p[chosen].mean(dim=0)
+        weight = (e0 - h.detach()).exp()
+        loss = (weight * h).mean() + self.penalty(state)
+        descend(state.optimizer, loss)
+        old = state.mean_prediction
+        state.mean_prediction = new if old is None else self.momentum * old + (1 - self.momentum) * new
+        return Step(logits, loss=loss.detach(), used=chosen.sum())
+
+    def penalty(self, state: EtaState) -> Tensor | float:
+        """Nothing holds ETA's parameters back."""
+        return 0.0

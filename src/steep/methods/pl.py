@@ -1,0 +1,49 @@
+"""PL: learn from confident pseudo-labels (Lee, ICML workshop 2013)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from steep.core.descent import DescentState, adam, descend
+from steep.core.method import Method, Moment, Step
+from steep.core.norm import Params
+from steep.core.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class PL(Method[DescentState]):
+    """Treat the predicted class as the label wherever the model is sure of it."""
+
+    name: ClassVar = "pl"
+    paper: ClassVar = "Lee, Pseudo-label: the simple and efficient semi-supervised learning method, 2013"
+    predicts: ClassVar[Moment] = "before"
+
+    lr: float = 1e-5
+    threshold: float = 0.9  # least probability of a label that is believed
+    params: Params = "all"
+    statistics: str = "source"
+
+    @classmethod
+    def tuned(cls) -> Self:
+        """As every other method here: normalisation parameters, batch statistics, rate 1e-3."""
+        return cls(lr=1e-3, params="norm", statistics="batch")
+
+    def init(self, source: Source) -> DescentState:
+        """Adam on all parameters, running statistics."""
+        model = source.prepare(self.params, self.statistics)
+        return DescentState(model, adam(model, self.lr))
+
+    def step(self, state: DescentState, x: Tensor) -> Step:
+        """Cross-entropy with the predicted class, over the images predicted with probability > threshold."""
+        logits = state.model(x)
+        sure, labels = logits.detach().softmax(dim=1).max(dim=1)
+        confident = sure > self.threshold
+        if not confident.any():
+            return Step(logits, used=0, moved=False, note=f"no prediction above {self.threshold}")
+        loss = cross_entropy(logits[confident], labels[confident])
+        descend(state.optimizer, loss)
+        return Step(logits, loss=loss.detach(), used=confident.sum())

@@ -1,0 +1,49 @@
+"""SHOT, online: confident on each image, diverse over the batch (Liang et al., ICML 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from steep.core.descent import DescentState, adam, descend
+from steep.core.losses import entropy
+from steep.core.method import Method, Moment, Step
+from steep.core.norm import Params
+from steep.core.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shot(Method[DescentState]):
+    """Information maximisation plus confident pseudo-labels; the paper's own is offline, over the whole set."""
+
+    name: ClassVar = "shot"
+    paper: ClassVar = "Liang et al., Do we really need to access the source data?, 2020"
+    predicts: ClassVar[Moment] = "before"
+
+    lr: float = 1e-3
+    threshold: float = 0.9  # least probability of a pseudo-label that is believed
+    label_weight: float = 0.3
+    params: Params = "norm"
+    statistics: str = "batch"
+
+    def init(self, source: Source) -> DescentState:
+        """Batch statistics, Adam on the normalisation parameters."""
+        model = source.prepare(self.params, self.statistics)
+        return DescentState(model, adam(model, self.lr))
+
+    def step(self, state: DescentState, x: Tensor) -> Step:
+        """Entropy of each − entropy of the mean prediction + weight × confident pseudo-label loss."""
+        logits = state.model(x)
+        p = logits.softmax(dim=1)
+        mean = p.mean(dim=0)
+        diversity = -(mean * (mean + 1e-5).log()).sum()
+        loss = entropy(logits).mean() - diversity
+        sure, labels = p.detach().max(dim=1)
+        confident = sure > self.threshold
+        if confident.any():  # the mean over no image would be NaN
+            loss = loss + self.label_weight * cross_entropy(logits[confident], labels[confident])
+        descend(state.optimizer, loss)
+        return Step(logits, loss=loss.detach())

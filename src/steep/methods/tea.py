@@ -1,0 +1,77 @@
+"""TEA: Test-time Energy Adaptation (Yuan et al., CVPR 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from steep.core.descent import DescentState, adam, descend
+from steep.core.langevin import ReplayBuffer, langevin
+from steep.core.losses import energy
+from steep.core.method import Method, Moment, Step
+from steep.core.norm import Params
+from steep.core.source import Source
+
+
+@dataclass
+class TeaState(DescentState):
+    """The model, its optimiser, the chains and the random stream that moves them."""
+
+    buffer: ReplayBuffer
+    generator: torch.Generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class TEA(Method[TeaState]):
+    """Contrastive divergence: lower the energy of the test images, raise that of the model's own samples."""
+
+    name: ClassVar = "tea"
+    paper: ClassVar = "Yuan et al., TEA: Test-time Energy Adaptation, 2024"
+    predicts: ClassVar[Moment] = "after"
+
+    lr: float = 1e-3  # β in Algorithm 1
+    params: Params = "norm"
+    statistics: str = "batch"
+    sgld_steps: int = 20  # T
+    sgld_rate: float = 0.1  # on ∂E/∂x; the paper's α/2
+    sgld_noise: float = 0.01  # standard deviation of ε; the paper's α
+    chains: int | None = None  # samples per update; None: as many as test images
+    buffer_size: int = 10_000  # chains that wait for their turn
+    restart: float = 0.05  # share of chains that begin anew, from p0
+    start: tuple[float, float] = (-1.0, 1.0)  # p0 = U(low, high)
+    clamp: tuple[float, float] | None = None
+    grad_clip: float | None = None
+
+    def init(self, source: Source) -> TeaState:
+        """Batch statistics, Adam on the normalisation parameters, an empty buffer."""
+        model = source.prepare(self.params, self.statistics)
+        buffer = ReplayBuffer(self.buffer_size, self.start, self.restart)
+        return TeaState(model, adam(model, self.lr), buffer, source.generator())
+
+    def step(self, state: TeaState, x: Tensor) -> Step:
+        """θ ← θ − β ∇ [ mean E(x_test) − mean E(x̃) ], x̃ ∼ p_θ by Langevin dynamics."""
+        samples = self.draw(state, x)
+        logits = state.model(x)  # test images and samples are normalised each by their own batch
+        energy_samples = energy(state.model(samples)).mean()
+        loss = energy(logits).mean() - energy_samples
+        descend(state.optimizer, loss)
+        return Step(logits, loss=loss.detach(), energy_samples=energy_samples.detach())
+
+    def draw(self, state: TeaState, x: Tensor) -> Tensor:
+        """Take chains out of the buffer, walk them down the energy, put them back."""
+        chains, where = state.buffer.draw(self.chains or len(x), x, state.generator)
+        chains = langevin(
+            lambda x: energy(state.model(x)),
+            chains,
+            steps=self.sgld_steps,
+            rate=self.sgld_rate,
+            noise=self.sgld_noise,
+            generator=state.generator,
+            clamp=self.clamp,
+            grad_clip=self.grad_clip,
+        )
+        state.buffer.put(where, chains)
+        return chains

@@ -1,0 +1,39 @@
+"""Tent: make predictions confident (Wang et al., ICLR 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from steep.core.descent import DescentState, adam, descend
+from steep.core.losses import entropy
+from steep.core.method import Method, Moment, Step
+from steep.core.norm import Params
+from steep.core.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tent(Method[DescentState]):
+    """Minimise the mean entropy of the predictions by moving the normalisation parameters."""
+
+    name: ClassVar = "tent"
+    paper: ClassVar = "Wang et al., Tent: Fully test-time adaptation by entropy minimization, 2021"
+    predicts: ClassVar[Moment] = "before"
+
+    lr: float = 1e-3
+    params: Params = "norm"
+    statistics: str = "batch"
+
+    def init(self, source: Source) -> DescentState:
+        """Batch statistics, Adam on the normalisation parameters."""
+        model = source.prepare(self.params, self.statistics)
+        return DescentState(model, adam(model, self.lr))
+
+    def step(self, state: DescentState, x: Tensor) -> Step:
+        """θ ← θ − lr ∇ mean H(softmax f(x))."""
+        logits = state.model(x)
+        loss = entropy(logits).mean()
+        descend(state.optimizer, loss)
+        return Step(logits, loss=loss.detach())

@@ -1,0 +1,123 @@
+"""The sampler: what it walks on, what it leaves alone, and its options. (Its law is in tests/methods.)"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import steep
+from nets import conv_net, net
+from steep.core.langevin import ReplayBuffer, langevin
+from steep.errors import InputError
+
+
+def quadratic(x):
+    return (x**2).flatten(1).sum(dim=1) / 2
+
+
+def test_gradient_clip_and_clamp_bound_each_chain():
+    start = torch.tensor([[[[100.0]]], [[[0.1]]]])
+    x = langevin(quadratic, start, steps=1, rate=1.0, noise=0.0, grad_clip=2.0)
+    torch.testing.assert_close(x.flatten(), torch.tensor([98.0, 0.0]), atol=1e-5, rtol=0)
+    x = langevin(quadratic, start, steps=3, rate=0.1, noise=0.0, clamp=(0.0, 1.0))
+    assert x.max() <= 1.0
+    assert x.min() >= 0.0
+
+
+def test_no_steps_is_the_start_and_the_start_is_not_written():
+    start = torch.rand(2, 1, 3, 3)
+    kept = start.clone()
+    assert torch.equal(langevin(quadratic, start, steps=0, rate=1.0, noise=1.0), kept)
+    langevin(quadratic, start, steps=2, rate=0.5, noise=0.1)
+    assert torch.equal(start, kept)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 4), st.integers(3, 9), st.integers(3, 9), st.integers(1, 5))
+def test_any_channels_and_sizes(channels, height, width, n):
+    model = conv_net(nn.BatchNorm2d, channels=channels).eval()
+    x = steep.sample(model, (n, channels, height, width), steps=2)
+    assert x.shape == (n, channels, height, width)
+    assert torch.isfinite(x).all()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_sampling_leaves_the_model_as_it_was(training):
+    model = net("batch").train(training)
+    model[9].weight.grad = torch.ones_like(model[9].weight)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    steep.sample(model, (8, 3, 8, 8), steps=3)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert all(m.training == training for m in model.modules())
+    assert torch.equal(model[9].weight.grad, torch.ones_like(model[9].weight))
+    assert all(p.grad is None for n, p in model.named_parameters() if n != "9.weight")
+
+
+def test_samples_fall_in_energy_and_conditional_ones_take_their_class():
+    model = net("batch")
+    noise = steep.sample(model, (50, 3, 8, 8), steps=0)  # the same seed: where the chains below begin
+    walked = steep.sample(model, (50, 3, 8, 8), steps=40, rate=1.0)
+    labels = torch.arange(50) % 5
+    guided = steep.sample(model, (50, 3, 8, 8), labels=labels, steps=40, rate=1.0)
+    with torch.no_grad():
+        assert (steep.energy(model(walked)) < steep.energy(model(noise))).all()
+        assert (steep.energy(model(guided), labels) < steep.energy(model(walked), labels)).all()
+
+
+def test_same_seed_same_samples_and_another_seed_others():
+    model = net("batch")
+    a, b, c = (steep.sample(model, (4, 3, 8, 8), steps=3, seed=s) for s in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+    with torch.inference_mode():
+        assert torch.equal(steep.sample(model, (4, 3, 8, 8), steps=3), a)
+
+
+def test_chains_can_continue_from_a_start():
+    model = net("batch")
+    start = torch.rand(4, 3, 8, 8)
+    assert torch.equal(steep.sample(model, start.shape, start=start, steps=0), start)
+    with pytest.raises(InputError, match=r"\(4, 3, 8, 8\), got \(2, 3, 8, 8\)"):
+        steep.sample(model, (4, 3, 8, 8), start=start[:2])
+    with pytest.raises(InputError, match="labels: expected 4 integers"):
+        steep.sample(model, (4, 3, 8, 8), labels=torch.zeros(4))
+
+
+def test_buffer_hands_out_distinct_chains_takes_them_back_and_restarts_a_share():
+    g = torch.Generator().manual_seed(0)
+    like = torch.empty(1, 2, 3, 4)
+    buffer = ReplayBuffer(50, start=(2.0, 3.0), restart=0.0)
+    chains, where = buffer.draw(50, like, g)
+    assert sorted(where.tolist()) == list(range(50))
+    assert chains.min() >= 2.0
+    assert chains.max() <= 3.0
+    buffer.put(where, torch.full_like(chains, 9.0))
+    assert (buffer.draw(50, like, g)[0] == 9.0).all()
+    buffer = ReplayBuffer(2000, start=(0.0, 1.0), restart=0.25)
+    buffer.draw(1, like, g)
+    buffer.put(torch.arange(2000), torch.full((2000, 2, 3, 4), 9.0))
+    fresh = (buffer.draw(2000, like, g)[0] != 9.0).all(dim=(1, 2, 3)).sum()
+    assert 420 < fresh < 580  # 500 ± 4 standard deviations
+
+
+def test_buffer_refuses_more_chains_than_it_holds_and_other_sizes():
+    g = torch.Generator().manual_seed(0)
+    buffer = ReplayBuffer(10)
+    with pytest.raises(InputError, match="at most the buffer's 10, got 11"):
+        buffer.draw(11, torch.empty(1, 3, 8, 8), g)
+    buffer.draw(5, torch.empty(1, 3, 8, 8), g)
+    with pytest.raises(InputError, match=r"expected \(3, 8, 8\).*got \(3, 4, 4\)"):
+        buffer.draw(5, torch.empty(1, 3, 4, 4), g)
+    with pytest.raises(InputError, match="≥ 1"):
+        ReplayBuffer(0)
+
+
+def test_chains_are_independent_of_the_batch_size():
+    adapter = steep.adapt(net(), "tea", chains=7, buffer_size=16, sgld_steps=1)
+    adapter(torch.rand(20, 3, 8, 8))
+    adapter(torch.rand(3, 3, 8, 8))
+    changed = adapter.state_dict()["state"]["buffer"]["images"]
+    assert changed.shape == (16, 3, 8, 8)

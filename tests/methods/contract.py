@@ -1,0 +1,202 @@
+"""The rules every method keeps (the eight of the design), as functions that fail when a rule is broken.
+
+`test_contract.py` runs them over all methods, nets and precisions, and `test_mutants.py` over methods with planted
+faults, so that the suite itself is known to see them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import io
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import steep
+from nets import images
+from steep.core.method import Method
+
+RULES: list[Callable[[Case], None]] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A method with its hyper-parameters, on a net, in a precision."""
+
+    method: type[Method] | str
+    model: nn.Module
+    bfloat16: bool = False
+    hyper: dict = dataclasses.field(default_factory=dict)
+
+    def adapter(self, **options) -> steep.Adapter:
+        return steep.adapt(self.model, self.method, source=[images(20, seed=99)], **self.hyper, **options)
+
+    def autocast(self):
+        return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16)
+
+    def run(self, adapter, seeds=range(3), n: int = 20) -> list[torch.Tensor]:
+        with self.autocast():
+            return [adapter(images(n, seed=s)) for s in seeds]
+
+
+def rule(check):
+    RULES.append(check)
+    return check
+
+
+def same(a, b) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def identical(a, b) -> bool:
+    """Nested dicts and lists with equal tensors and values."""
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(identical(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(identical, a, b))
+    return a == b
+
+
+def contents(model: nn.Module) -> dict:
+    """Everything a caller could notice about their model, in a form that compares."""
+    return {
+        "tensors": {k: v.clone() for k, v in model.state_dict().items()},
+        "modes": [m.training for m in model.modules()],
+        "grads": [(p.requires_grad, p.grad is None) for p in model.parameters()],
+        "hooks": [len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules()],
+        "ids": [id(t) for t in (*model.parameters(), *model.buffers())],
+        "tracking": [getattr(m, "track_running_stats", None) for m in model.modules()],
+    }
+
+
+def equal(a: dict, b: dict) -> bool:
+    tensors = same(a["tensors"].values(), b["tensors"].values())
+    return tensors and all(a[k] == b[k] for k in a if k != "tensors")
+
+
+@rule
+def moves_something_and_leaves_the_callers_model(case: Case) -> None:
+    case.model.train()  # a caller may have left it so
+    before = contents(case.model)
+    adapter = case.adapter()
+    start = copy.deepcopy(adapter.state_dict()["state"]["model"])
+    case.run(adapter)
+    assert equal(before, contents(case.model)), "the caller's model was changed"
+    end = adapter.state_dict()["state"]["model"]
+    if adapter.method.name not in ("source", "bn"):
+        assert not same(start.values(), end.values()), "nothing moved: every other rule would hold for no reason"
+
+
+@rule
+def hyper_parameters_are_frozen(case: Case) -> None:
+    adapter = case.adapter()
+    before = dict(vars(adapter.method))
+    for field in dataclasses.fields(adapter.method):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(adapter.method, field.name, None)
+    case.run(adapter)
+    assert vars(adapter.method) == before, "the method kept something for itself"
+
+
+@rule
+def resumes_mid_stream(case: Case) -> None:
+    straight = case.adapter(seed=3)
+    expected = case.run(straight, range(5))
+    stopped = case.adapter(seed=3)
+    case.run(stopped, range(2))
+    file = io.BytesIO()
+    torch.save(stopped.state_dict(), file)
+    file.seek(0)
+    resumed = case.adapter(seed=3)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    assert same(case.run(resumed, range(2, 5)), expected[2:]), "saving and resuming changed the stream"
+    assert identical(resumed.state_dict(), straight.state_dict()), "saving and resuming changed the state"
+    resumed.reset()
+    assert same(case.run(resumed, range(5)), expected), "a resumed adapter does not reset to the source"
+
+
+@rule
+def reset_replays(case: Case) -> None:
+    adapter = case.adapter()
+    start = adapter.state_dict()
+    first, end = case.run(adapter), adapter.state_dict()
+    adapter.reset()
+    assert adapter.last is None
+    assert identical(adapter.state_dict(), start), "reset() left something behind"
+    assert same(case.run(adapter), first), "after reset() the same stream gave other answers"
+    assert identical(adapter.state_dict(), end), "after reset() the same stream led elsewhere"
+
+
+@rule
+def randomness_is_its_own(case: Case) -> None:
+    def world():
+        return torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+
+    torch.manual_seed(1)
+    before = world()
+    first = case.run(case.adapter(seed=7))
+    after = world()
+    assert torch.equal(before[0], after[0]), "a global random stream was drawn from"
+    assert before[1:] == after[1:], "a global random stream was drawn from"
+    torch.manual_seed(2)
+    assert same(case.run(case.adapter(seed=7)), first), "the answers depend on a global seed"
+
+
+@rule
+def works_under_no_grad_and_inference_mode(case: Case) -> None:
+    expected = case.run(case.adapter())
+    with torch.no_grad():
+        assert same(case.run(case.adapter()), expected)
+    with torch.inference_mode():
+        assert same(case.run(case.adapter()), expected)
+
+
+@rule
+def takes_any_batch_size(case: Case) -> None:
+    adapter = case.adapter()
+    for n in (1, 2, 16, 33, 1):
+        (logits,) = case.run(adapter, [n], n=n)
+        assert logits.shape == (n, 5)
+        assert torch.isfinite(logits).all()
+    moved = adapter.state_dict()["state"]["model"].values()
+    assert all(torch.isfinite(t).all() for t in moved), "parameters are no longer finite"
+
+
+@rule
+def answers_detached_in_float32(case: Case) -> None:
+    for predict in ("before", "after"):
+        for logits in case.run(case.adapter(predict=predict)):
+            assert logits.dtype == torch.float32
+            assert not logits.requires_grad
+            assert logits.grad_fn is None
+            assert not logits.is_inference()
+
+
+@rule
+def predicts_when_it_says(case: Case) -> None:
+    x = images()
+    adapter = case.adapter()
+    assert adapter.predict == adapter.method.predicts
+    with case.autocast(), torch.no_grad():
+        after = case.adapter(predict="after")
+        assert torch.equal(after(x), after.model(x).float()), "'after' is not the adapted model's answer"
+        before = case.adapter(predict="before")
+        expected = before.model(x).float()
+        assert torch.equal(before(x), expected), "'before' is not the answer of the model before the update"
+
+
+@rule
+def fits_on_a_page(case: Case) -> None:
+    method = steep.METHODS[case.method] if isinstance(case.method, str) else case.method
+    lines = len(inspect.getsource(inspect.getmodule(method)).splitlines())
+    assert lines <= 90, f"{lines} lines"
+    assert method.__doc__
+    assert method.paper
