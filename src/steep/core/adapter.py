@@ -69,6 +69,7 @@ class Adapter:
         predict: Moment | None = None,
         seed: int = 0,
         device: torch.device | str | None = None,
+        precision: str = "float32",
         source: Iterable[Any] | None = None,
     ) -> None:
         if steps < 1:
@@ -82,7 +83,7 @@ class Adapter:
         self.seed = seed
         with torch.inference_mode(False), torch.enable_grad():
             classifier = Classifier(copy.deepcopy(model)).to(device)
-            self._state: State = method.init(Source(classifier, seed, source))
+            self._state: State = method.init(Source(classifier, seed, precision, source))
             self._initial = self._state.snapshot()
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
         self._steps: list[Step] = []
@@ -90,7 +91,10 @@ class Adapter:
 
     @property
     def model(self) -> nn.Module:
-        """The adapted model: of the caller's own class, in the adapter's own memory."""
+        """The adapted model: of the caller's own class, in the adapter's own memory.
+
+        With precision="bfloat16" its frozen weights are in bfloat16: call it under `torch.autocast`.
+        """
         return self._state.model.net
 
     @property

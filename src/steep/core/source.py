@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from steep.core import norm
 from steep.core.losses import widen
+from steep.core.precision import arrange, lower, use_bfloat16
 from steep.errors import CheckpointError, InputError
 
 
@@ -24,19 +25,27 @@ class Classifier(nn.Module):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net.requires_grad_(False).eval()
+        self.low = False  # whether it runs in bfloat16
+        self.layout = torch.preserve_format
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits in float32 (float64 for a float64 model)."""
-        return widen(as_logits(self.net(x)))
+        if x.ndim == 4:
+            x = x.to(memory_format=self.layout)
+        if not self.low:
+            return widen(as_logits(self.net(x)))
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return widen(as_logits(self.net(x)))
 
     def adapted(self) -> dict[str, nn.Parameter]:
         """The parameters that move, by the name they have in the caller's model."""
         return {name: p for name, p in self.net.named_parameters() if p.requires_grad}
 
     def anchor(self) -> Tensor:
-        """Any tensor of the model: its device and floating dtype are the model's."""
-        floating = (t for t in (*self.net.parameters(), *self.net.buffers()) if t.is_floating_point())
-        return next(floating, torch.empty(0))
+        """Any tensor of the model: its device is the model's, its dtype that of the images it takes."""
+        floating = [t for t in (*self.net.parameters(), *self.net.buffers()) if t.is_floating_point()]
+        like = floating[0] if floating else torch.empty(0)
+        return like.new_empty(0, dtype=torch.float32) if self.low else like
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copy what may move: adapted parameters and every buffer. Frozen weights are not repeated."""
@@ -60,7 +69,8 @@ class Classifier(nn.Module):
         for name, p in self.net.named_parameters():
             crc = zlib.crc32(f"{name}{tuple(p.shape)}".encode(), crc)
             if not p.requires_grad:
-                crc = zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes(), crc)
+                rounded = p.detach().bfloat16().cpu().contiguous()  # so that every precision gives the same
+                crc = zlib.crc32(rounded.view(torch.uint8).numpy().tobytes(), crc)
         return f"{crc:08x}"
 
 
@@ -70,6 +80,7 @@ class Source:
 
     model: Classifier
     seed: int = 0
+    precision: str = "float32"
     batches: Iterable[Any] | None = None  # source images (B, C, H, W), or (images, labels) pairs; labels unused
 
     def generator(self) -> torch.Generator:
@@ -84,6 +95,10 @@ class Source:
             norm.select(self.model.net, params)
         if statistics == "batch":
             norm.use_batch_statistics(self.model.net)
+        self.model.low = use_bfloat16(self.precision, self.model.anchor())
+        if self.model.low:
+            lower(self.model.net)
+        self.model.layout = arrange(self.model.net, fast=self.model.low)
         return self.model
 
 

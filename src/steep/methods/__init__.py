@@ -60,6 +60,7 @@ def adapt(
     predict: Moment | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
+    precision: str = "float32",
     source: Iterable[Any] | None = None,
     **hyper: Any,
 ) -> Adapter:
@@ -74,6 +75,7 @@ def adapt(
         predict: answer with the model "before" or "after" the update; None for the method's own choice.
         seed: of the one random stream that the method draws from.
         device: where to work; None for where the model is.
+        precision: "float32", "bfloat16" (frozen weights and activations only), or "auto": the faster one here.
         source: batches of source images, for methods that use them (eata).
         **hyper: hyper-parameters of the method, e.g. `lr=1e-4`.
 
@@ -93,5 +95,6 @@ def adapt(
         predict=predict,
         seed=seed,
         device=device,
+        precision=precision,
         source=source,
     )

@@ -1,0 +1,284 @@
+"""Weights in files: safetensors, and PyTorch's `.pt`/`.pth` read without running anything inside them.
+
+A file is read and compared with the model completely before the first weight is copied: whatever is wrong with
+it, the model stays as it was. Saving writes a new file beside the old one and then swaps them, so that a
+reader never meets half a file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steep.errors import CheckpointError, InputError
+
+# Where training scripts keep the weights inside a larger file, most specific first.
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+# What DataParallel and torch.compile put before the names of the model they hold.
+_SHELLS = ("module.", "_orig_mod.")
+# Updates BatchNorm has seen. Files older than PyTorch 0.4.1 lack it and no prediction depends on it.
+_COUNTER = "num_batches_tracked"
+_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What a file holds: tensors by name (on the CPU, as stored) and the metadata saved with them.
+
+    >>> Checkpoint(tensors={"fc.bias": torch.zeros(10)}, metadata={"data": "digits"}).metadata["data"]
+    'digits'
+    """
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+
+def read(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read a file of weights, whichever of the known formats its content is in; no code in it is run.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = save(nn.Linear(2, 1), f"{folder}/tiny.safetensors", metadata={"data": "none"})
+    ...     checkpoint = read(file)
+    >>> sorted(checkpoint.tensors), checkpoint.metadata
+    (['bias', 'weight'], {'data': 'none'})
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(9)
+    except OSError as error:
+        raise CheckpointError(f"{path}: expected a file of weights, got {error.strerror or error}") from error
+    try:
+        if head[8:] == b"{":  # 8 bytes of length, then a JSON header
+            return _read_safetensors(path)
+        if head.startswith((b"PK\x03\x04", b"\x80")):  # a zip archive, or a bare pickle of old
+            return _read_torch(path)
+    except CheckpointError:
+        raise
+    except Exception as error:  # damaged bytes make the two parsers raise nearly anything
+        detail = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"{path}: expected tensors in safetensors or weights-only PyTorch format, got a file that cannot be "
+            f"read as such ({type(error).__name__}: {detail}). A pickled model has to be saved again as "
+            "its state_dict()"
+        ) from error
+    size = path.stat().st_size
+    raise CheckpointError(f"{path}: expected a safetensors or PyTorch file, got {size} bytes starting {head[:4]!r}")
+
+
+def load(model: nn.Module, path: str | os.PathLike[str]) -> Mapping[str, str]:
+    """Copy the weights in a file into the model, in the model's own precision and on its device.
+
+    Every key has to match, in both directions, and every shape. A wrapper's prefix before all names of the
+    file (`module.`, Lightning's `model.`, ...) is taken off when what remains is exactly the model's names.
+    If anything is wrong, `CheckpointError` says what, and the model is unchanged.
+
+    Returns the file's metadata.
+
+    >>> import tempfile
+    >>> source, target = nn.Linear(2, 1), nn.Linear(2, 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = save(nn.DataParallel(source), f"{folder}/tiny.pt", metadata={"data": "none"})
+    ...     metadata = load(target, file)
+    >>> metadata, torch.equal(source.weight, target.weight)
+    ({'data': 'none'}, True)
+    """
+    checkpoint = read(path)
+    wanted = _state(model)
+    found = _rename(checkpoint.tensors, wanted)
+    problems = _differences(found, wanted)
+    if problems:
+        # The commonest slip: bare weights for a model that is wrapped, in `Normalized` for one.
+        fits = [n for n, child in model.named_children() if not _misfits(checkpoint.tensors, child.state_dict())]
+        problems += [f"  It fits the model's .{name}: load it there" for name in fits]
+        raise CheckpointError(f"{path} does not fit {type(model).__name__}:\n" + "\n".join(problems))
+    # Only counters can be missing by now; they keep the model's own value.
+    model.load_state_dict({**wanted, **found})
+    return checkpoint.metadata
+
+
+def save(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Path:
+    """Write the model's weights to `.safetensors`, `.pt` or `.pth`, in one piece or not at all.
+
+    Args:
+        model: whose `state_dict()` is written.
+        path: where; its folder has to exist.
+        metadata: names and values, both strings, kept in the file.
+        dtype: store floating-point tensors in this precision (`torch.float16` halves the file).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(nn.Linear(2, 1), f"{folder}/half.safetensors", dtype=torch.float16).name
+    'half.safetensors'
+    """
+    path = Path(path)
+    metadata = dict(metadata or {})
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InputError(f"metadata: expected strings, got {key!r}: {value!r} ({type(value).__name__})")
+    # Contiguous copies: safetensors refuses tensors that share memory, and a live one could change under us.
+    tensors = {key: _stored(key, value, dtype).cpu().contiguous().clone() for key, value in _state(model).items()}
+    if path.suffix == ".safetensors":
+        from safetensors.torch import save as to_bytes
+
+        payload = _ordered(to_bytes(tensors, metadata))
+    elif path.suffix in (".pt", ".pth"):
+        buffer = io.BytesIO()
+        torch.save({"state_dict": tensors, "metadata": metadata}, buffer)
+        payload = buffer.getvalue()
+    else:
+        raise InputError(f"path: expected a name ending in .safetensors, .pt or .pth, got {path.name!r}")
+    _replace(path, payload)
+    return path
+
+
+def _read_safetensors(path: Path) -> Checkpoint:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        # Clones: the originals are views of the mapped file and would change with it.
+        tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a dict)
+        metadata = dict(sorted((file.metadata() or {}).items()))
+    if not tensors:
+        raise CheckpointError(f"{path}: expected tensors, got a safetensors file without any")
+    return Checkpoint(tensors=tensors, metadata=metadata)
+
+
+def _read_torch(path: Path) -> Checkpoint:
+    # weights_only admits tensors and plain containers and nothing that runs; PyTorch 2.6 closed its last hole.
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    metadata = content.get("metadata", {}) if isinstance(content, Mapping) else {}
+    if not isinstance(metadata, Mapping):
+        metadata = {}
+    strings = {k: v for k, v in metadata.items() if isinstance(k, str) and isinstance(v, str)}
+    return Checkpoint(tensors=_unwrap(content, path), metadata=strings)
+
+
+def _unwrap(content: Any, path: Path) -> dict[str, Tensor]:
+    """Find the mapping of names to tensors in what a training script saved."""
+    for _ in range(3):  # {"model": {"state_dict": {...}}} is as deep as scripts go
+        if not isinstance(content, Mapping):
+            raise CheckpointError(f"{path}: expected names and tensors, got {type(content).__name__}")
+        inner = next((content[w] for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
+        if inner is None:
+            break
+        content = inner
+    others = [key for key, value in content.items() if not isinstance(key, str) or not _is_plain(value)]
+    if others or not content:
+        got = f"other content under {_some(map(repr, others))}" if others else "no tensor at all"
+        raise CheckpointError(f"{path}: expected names and tensors, got {got}")
+    return {key: value.detach() for key, value in content.items()}
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized and not value.is_meta
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    state = model.state_dict()
+    others = [key for key, value in state.items() if not _is_plain(value)]
+    if others:
+        raise CheckpointError(f"model: expected a state of dense tensors with data, got others: {_some(others)}")
+    return state
+
+
+def _stored(key: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
+    if dtype is None or not value.is_floating_point():
+        return value.detach()
+    cast = value.detach().to(dtype)
+    if not torch.equal(cast.isfinite(), value.isfinite()):
+        raise CheckpointError(f"{key}: expected values within the range of {dtype}, got up to {value.abs().max()}")
+    return cast
+
+
+def _rename(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give the file's tensors the model's names, as far as a wrapper's prefix explains the difference.
+
+    A prefix is taken off only if every name in the file has it, and put on only if it is a known shell around
+    the model. Of those readings the one that fits most names wins and the plainest among equals, so a file that
+    does not fit is reported by its real differences.
+    """
+    own = next(iter(wanted), "")  # "" for a model without state, which then has no shell
+    shell = ""
+    while inner := next((s for s in _SHELLS if own.startswith(shell + s)), ""):
+        shell += inner
+    if not all(name.startswith(shell) for name in wanted):
+        shell = ""
+    first = next(iter(tensors))
+    ends = [i + 1 for i, letter in enumerate(first) if letter == "."]
+    cuts = [0] + [end for end in ends if all(name.startswith(first[:end]) for name in tensors)]
+    readings = [{add + name[cut:]: tensors[name] for name in tensors} for add in ("", shell) for cut in cuts]
+    return max(readings, key=lambda names: len(names.keys() & wanted.keys()))
+
+
+def _differences(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+    """Say how the file and the model differ, one line for each kind."""
+    missing = [key for key in wanted if key not in found and key.rpartition(".")[2] != _COUNTER]
+    unexpected = [key for key in found if key not in wanted]
+    both = [key for key in wanted if key in found]
+    shapes = [
+        f"{key} {tuple(found[key].shape)} for {tuple(wanted[key].shape)}"
+        for key in both
+        if found[key].shape != wanted[key].shape
+    ]
+    kinds = [
+        f"{key} {found[key].dtype} for {wanted[key].dtype}"
+        for key in both
+        if found[key].is_floating_point() != wanted[key].is_floating_point() and key.rpartition(".")[2] != _COUNTER
+    ]
+    labelled = {
+        "missing from the file": missing,
+        "unexpected in the file": unexpected,
+        "of another shape, file for model": shapes,
+        "of another kind, file for model": kinds,
+    }
+    return [f"  {len(keys)} {label}: {_some(keys)}" for label, keys in labelled.items() if keys]
+
+
+def _misfits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+    return _differences(_rename(tensors, wanted), wanted)
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    more = len(every) - _SHOWN
+    return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _ordered(payload: bytes) -> bytes:
+    """Sort the header of a safetensors file: its writer shuffles metadata, and equal weights deserve equal bytes."""
+    end = 8 + int.from_bytes(payload[:8], "little")
+    header = json.dumps(json.loads(payload[8:end]), sort_keys=True, ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)  # tensors stay aligned to 8 bytes
+    return len(header).to_bytes(8, "little") + header + payload[end:]
+
+
+def _replace(path: Path, payload: bytes) -> None:
+    """Write a temporary neighbour, force it to the disk, then rename it over `path` in one step."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: expected to write there, got {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)  # already renamed away if all went well

@@ -1,0 +1,68 @@
+"""bfloat16: what is held in it, what is not, and that the answers stay close."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import steep
+from nets import images, net
+from steep.errors import InputError
+
+QUICK = {"tea": {"sgld_steps": 2, "buffer_size": 64}, "dua": {"images": 20, "copies": 4}}
+
+
+@pytest.mark.parametrize("kind", ["batch", "group", "layer"])
+@pytest.mark.parametrize("method", ["source", "tent", "tea", "sar", "pl"])
+def test_answers_are_close_to_float32_and_only_frozen_weights_are_lowered(method, kind):
+    model = net(kind)
+    before = copy.deepcopy(model.state_dict())
+    hyper = QUICK.get(method, {})
+    exact, fast = (steep.adapt(model, method, precision=p, **hyper) for p in ("float32", "bfloat16"))
+    for seed in range(3):
+        a, b = exact(images(seed=seed)), fast(images(seed=seed))
+        assert b.dtype == torch.float32
+        assert (a - b).norm() < 0.03 * a.norm()
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    norms = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)
+    for module in fast.model.modules():
+        for p in module.parameters(recurse=False):
+            lowered = not isinstance(module, norms) and method != "pl"  # pl adapts everything
+            assert p.dtype == (torch.bfloat16 if lowered else torch.float32)
+
+
+def test_replays_resumes_and_knows_its_source_in_either_precision():
+    make = lambda p: steep.adapt(net(), "tea", precision=p, **QUICK["tea"])  # noqa: E731
+    adapter = make("bfloat16")
+    first = [adapter(images(seed=s)) for s in range(4)]
+    adapter.reset()
+    for s in range(2):
+        adapter(images(seed=s))
+    file = io.BytesIO()
+    torch.save(adapter.state_dict(), file)
+    file.seek(0)
+    other = make("bfloat16")
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert all(torch.equal(other(images(seed=s)), first[s]) for s in (2, 3))
+    assert make("float32").state_dict()["source"] == adapter.state_dict()["source"]
+
+
+def test_auto_leaves_a_double_model_alone_and_other_words_are_refused():
+    adapter = steep.adapt(net().double(), "tent", precision="auto")
+    assert adapter(images()).dtype == torch.float64
+    assert torch.isfinite(steep.adapt(net(), "tent", precision="auto")(images())).all()
+    with pytest.raises(InputError, match="auto, float32, bfloat16, got 'half'"):
+        steep.adapt(net(), "tent", precision="half")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_group_norm_survives_channels_last_images_on_a_cpu(precision):
+    model = net("group").to(memory_format=torch.channels_last)
+    adapter = steep.adapt(model, "tent", precision=precision)
+    x = images().contiguous(memory_format=torch.channels_last)
+    assert torch.isfinite(adapter(x)).all()  # torch's own backward would end the process here
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
