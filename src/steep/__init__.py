@@ -5,14 +5,29 @@ for x in stream:
     logits = adapter(x)
 """
 
-__version__ = "0.1.0.dev0"
-
-from steep import models
+from steep import data, metrics, models
 from steep.core.adapter import Adapter
 from steep.core.langevin import sample
 from steep.core.losses import energy
 from steep.core.method import Method
+from steep.corruptions import CORRUPTIONS, corrupt
 from steep.errors import SteepError
-from steep.methods import METHODS, adapt
+from steep.methods import METHODS, adapt, resume
+from steep.version import __version__
 
-__all__ = ["METHODS", "Adapter", "Method", "SteepError", "adapt", "energy", "models", "sample"]
+__all__ = [
+    "CORRUPTIONS",
+    "METHODS",
+    "Adapter",
+    "Method",
+    "SteepError",
+    "__version__",
+    "adapt",
+    "corrupt",
+    "data",
+    "energy",
+    "metrics",
+    "models",
+    "resume",
+    "sample",
+]

@@ -33,6 +33,10 @@ class CheckpointError(SteepError, ValueError):
     """A file of weights or of adapter state that is not one, or does not fit."""
 
 
+class GuardError(SteepError, RuntimeError):
+    """A step that would have harmed the model; it has been undone."""
+
+
 class DataError(SteepError, RuntimeError):
     """A data set that is missing, damaged or not the one it claims to be."""
 

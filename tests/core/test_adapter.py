@@ -136,8 +136,8 @@ BAD_BATCHES = {
     "channels": (images(channels=1), r"cannot take a batch of shape \(20, 1, 8, 8\)"),
     "integers": ((images() * 255).to(torch.uint8), r"floating point in \[0, 1\], got torch.uint8.*/ 255"),
     "empty": (images()[:0], r"at least one, got the shape \(0, 3, 8, 8\)"),
-    "nan": (images().index_fill(0, torch.tensor([3, 4]), math.nan), "NaN or Inf in 2 of 20 images"),
-    "inf": (images().index_fill(0, torch.tensor([0]), math.inf), "NaN or Inf in 1 of 20 images"),
+    "nan": (images().index_fill(0, torch.tensor([3, 4]), math.nan), "NaN, Inf or more in 2 of 20 images"),
+    "inf": (images().index_fill(0, torch.tensor([0]), math.inf), "NaN, Inf or more in 1 of 20 images"),
     "numpy": (images().numpy(), "expected a torch.Tensor.*got ndarray"),
 }
 

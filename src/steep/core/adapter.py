@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import copy
+import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
+from steep.core import images, saving
+from steep.core.collapse import Watch
+from steep.core.guard import Guard
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
-from steep.core.source import Classifier, Source
+from steep.core.source import Classifier, Source, copied
 from steep.errors import CheckpointError, InputError
 
 FORMAT = 1  # of state_dict(); raised when an older reader could no longer understand it
@@ -45,10 +51,13 @@ class Report:
     used: int  # images that took part in the last update
     skipped: str | None  # why nothing was adapted, if so
     note: str | None  # anything else worth a line in a log
+    undone: int  # steps the guard has undone since the start or the last reset
 
 
 class Adapter:
     """Adapts on each batch, then answers. Made by `steep.adapt`; the caller's model is never touched.
+
+    Calls from several threads wait for each other: a batch is adapted on and answered as a whole.
 
     >>> import torch, steep
     >>> model = steep.models.build("wrn-10-1", 10)
@@ -70,24 +79,34 @@ class Adapter:
         seed: int = 0,
         device: torch.device | str | None = None,
         precision: str = "float32",
+        guard: str = "skip",
+        bad_images: str = "raise",
         source: Iterable[Any] | None = None,
     ) -> None:
         if steps < 1:
             raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
         if predict is not None and predict not in get_args(Moment):
             raise InputError(f"predict: expected 'before' or 'after' (the update), got {predict!r}")
+        if bad_images not in ("raise", "nan"):
+            raise InputError(f"bad_images: expected 'raise' or 'nan', got {bad_images!r}")
         self.method = method
         self.steps = steps
         self.episodic = episodic
         self.predict: Moment = predict or method.predicts
         self.seed = seed
+        self.precision = precision
+        self.bad_images = bad_images
+        self._guard = Guard(guard)
+        self._watch = Watch()
         with torch.inference_mode(False), torch.enable_grad():
             classifier = Classifier(copy.deepcopy(model)).to(device)
             self._state: State = method.init(Source(classifier, seed, precision, source))
             self._initial = self._state.snapshot()
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
+        self._lock = threading.RLock()
         self._steps: list[Step] = []
-        self._answer: Tensor | None = None
+        self._logits: Tensor | None = None
+        self._event: str | None = None  # what the watch did
 
     @property
     def model(self) -> nn.Module:
@@ -95,6 +114,7 @@ class Adapter:
 
         With precision="bfloat16" its frozen weights are in bfloat16: call it under `torch.autocast`.
         """
+        self._guard.settle()
         return self._state.model.net
 
     @property
@@ -104,52 +124,105 @@ class Adapter:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt on the images x (B, C, H, W), RGB in [0, 1], and answer with detached logits (B, K)."""
-        with torch.inference_mode(False), torch.enable_grad(), _fresh_casts():
-            x = self._checked(x)
-            if self.episodic:
-                self.reset()
-            self._steps = [self.method.step(self._state, x) for _ in range(self.steps)]
-            logits = self._steps[-1].logits
-            if self.predict == "after" and self._steps[-1].moved:
-                logits = self.method.predict(self._state, x)
-            self._answer = logits.detach()
-            self._steps = [step._replace(logits=step.logits.detach()) for step in self._steps]
-            return self._answer
+        with self._lock, torch.inference_mode(False), torch.enable_grad(), _fresh_casts():
+            x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
+            if good is not None:
+                return self._answer_good(x, good)
+            if x.shape[1:] not in self._shapes:
+                images.tried(x, self._state.model)
+                self._shapes.add(x.shape[1:])
+            return self._answer(x)
+
+    def _answer(self, x: Tensor) -> Tensor:
+        if self.episodic:
+            self.reset()
+        steps: list[Step] = []
+        for _ in range(self.steps):
+            try:
+                steps.append(self._guard.step(self.method, self._state, x))
+            except torch.cuda.OutOfMemoryError:
+                steps.append(Step(self._in_pieces(x), used=0, moved=False, note=images.OUT_OF_MEMORY))
+                break
+        logits = steps[-1].logits
+        if self.predict == "after" and steps[-1].moved:
+            logits = self.method.predict(self._state, x)
+        self._steps = [step._replace(logits=step.logits.detach()) for step in steps]
+        self._logits = logits.detach()
+        if self._guard.mode == "recover" and steps[-1].moved:
+            self._event = self._watch.look(self._state, self._initial, self._logits, _gap(self._steps[-1]))
+        return self._logits
+
+    def _answer_good(self, x: Tensor, good: Tensor) -> Tensor:
+        """Adapt on and answer for the good images; the others get NaN."""
+        if good.any():
+            answers = self(x[good])
+        else:
+            with torch.no_grad():
+                answers = self._state.model(torch.zeros_like(x[:1]))[:0]  # only to know the number of classes
+        logits = answers.new_full((len(x), answers.shape[1]), float("nan"))
+        logits[good] = answers
+        if not len(answers):
+            self._steps = [Step(logits, used=0, moved=False, note="no good image in the batch")]
+            self._logits, self._event = logits, None
+        return logits
+
+    @torch.no_grad()
+    def _in_pieces(self, x: Tensor) -> Tensor:
+        """Answer without adapting, in ever smaller pieces until one fits."""
+        pieces = 2
+        while True:
+            torch.cuda.empty_cache()
+            try:
+                return torch.cat([self._state.model(piece) for piece in x.chunk(pieces)])
+            except torch.cuda.OutOfMemoryError:
+                if pieces >= len(x):
+                    raise  # not even one image fits
+                pieces *= 2
 
     @property
     def last(self) -> Report | None:
-        """What the last batch did; None before the first. Reading it waits for the device, not reading is free."""
-        if self._answer is None:
+        """What the last batch did; None before the first. Reading it waits for the device; not reading is free."""
+        if self._logits is None:
             return None
         first, final = self._steps[0], self._steps[-1]
-        answered_after = self.predict == "after" or not final.moved
-        used = len(self._answer) if final.used is None else int(final.used)
+        undone = self._guard.undone
+        harmful = self._guard.reason if final.moved else None  # a verdict that the host had not read in time
+        moved = final.moved and harmful is None
+        answered_after = self.predict == "after" or not moved
+        used = len(self._logits) if final.used is None else int(final.used)
         return Report(
             energy_before=float(energy(first.logits).mean()),
-            energy_after=float(energy(self._answer).mean()) if answered_after else None,
+            energy_after=float(energy(self._logits).mean()) if answered_after else None,
             energy_samples=None if final.energy_samples is None else float(final.energy_samples),
             loss=None if final.loss is None else float(final.loss),
-            used=used,
-            skipped=final.note if not final.moved else None,
-            note=final.note if final.moved else None,
+            used=used if harmful is None else 0,
+            skipped=None if moved else harmful or final.note,
+            note=self._event or (final.note if moved else None),
+            undone=undone,
         )
 
     def reset(self) -> None:
         """Go back to the source model and to the first random number: from here everything replays exactly."""
         self._state.restore(self._initial)
+        self._guard.restore({"undone": 0, "usual": None})
+        if not self.episodic:
+            self._watch.forget()
         self._forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that moves, as plain data for `torch.save`; the frozen weights stay with the model."""
-        return {
-            "format": FORMAT,
-            "method": self.method.name,
-            "hyper": asdict(self.method),
-            "seed": self.seed,
-            "source": self._state.model.fingerprint(),
-            "initial": copy.deepcopy(self._initial),
-            "state": self._state.snapshot(),
-        }
+        with self._lock:
+            return {
+                "format": FORMAT,
+                "method": self.method.name,
+                "hyper": asdict(self.method),
+                "options": self.options(),
+                "source": self._state.model.fingerprint(),
+                "guard": self._guard.snapshot(),  # settles first: what follows is the state after the verdict
+                "watch": copied(self._watch.snapshot()),
+                "initial": copied(self._initial),
+                "state": self._state.snapshot(),
+            }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue where `state_dict()` was taken, with identical results; refuse what does not fit."""
@@ -157,22 +230,33 @@ class Adapter:
             raise CheckpointError("state: expected what Adapter.state_dict() gave, got something else")
         if saved["format"] != FORMAT:
             raise CheckpointError(f"state: expected format {FORMAT}, got {saved['format']}: upgrade steep")
-        mine = {
-            "method": self.method.name,
-            "hyper": asdict(self.method),
-            "source": self._state.model.fingerprint(),
-        }
+        mine = {"method": self.method.name, "hyper": asdict(self.method), "source": self._state.model.fingerprint()}
         for what, expected in mine.items():
-            if saved[what] != expected:
-                raise CheckpointError(f"state: expected the {what} {expected}, got {saved[what]}")
-        here = self._state.snapshot()
-        try:
-            self._state.restore(saved["state"])
-        except Exception:
-            self._state.restore(here)
-            raise
-        self._initial = copy.deepcopy(saved["initial"])
-        self._forget()
+            if saved.get(what) != expected:
+                raise CheckpointError(f"state: expected the {what} {expected}, got {saved.get(what)}")
+        if missing := {"guard", "watch", "initial", "state"} - set(saved):
+            raise CheckpointError(f"state: {sorted(missing)} is missing")
+        with self._lock:
+            self._guard.settle()
+            here = self._state.snapshot()
+            try:
+                self._state.restore(saved["state"])
+            except Exception:
+                self._state.restore(here)
+                raise
+            self._initial = copied(dict(saved["initial"]))
+            self._guard.restore(saved["guard"])
+            self._watch.restore(copied(dict(saved["watch"])))
+            self._forget()
+
+    def options(self) -> dict[str, Any]:
+        """How this adapter was made, besides its model and method."""
+        names = ("steps", "episodic", "predict", "seed", "precision", "bad_images")
+        return {**{name: getattr(self, name) for name in names}, "guard": self._guard.mode}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the adaptation to a file, whole or not at all; `steep.resume(path, model)` continues from it."""
+        saving.save(self.state_dict(), Path(path))
 
     def train(self, mode: bool = True) -> Self:
         """Do nothing: an adapter is always ready to adapt, and its copy of the model stays as configured."""
@@ -188,42 +272,18 @@ class Adapter:
             f"episodic={self.episodic}, predict={self.predict!r}, seed={self.seed}, device={self.device})"
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        self._guard.settle()
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        vars(self).update(saved)
+        self._lock = threading.RLock()
+
     def _forget(self) -> None:
-        self._steps, self._answer = [], None
+        self._steps, self._logits, self._event = [], None, None
 
-    def _checked(self, x: Tensor) -> Tensor:
-        """Refuse what cannot be adapted on, before anything has changed."""
-        if not isinstance(x, Tensor):
-            raise InputError(f"images: expected a torch.Tensor (B, C, H, W), got {type(x).__name__}")
-        if x.ndim not in (4, 5):
-            hint = " One image? Give it a batch of its own: x[None]." if x.ndim == 3 else ""
-            raise InputError(f"images: expected (B, C, H, W), got {tuple(x.shape)}.{hint}")
-        if not x.is_floating_point():
-            raise InputError(
-                f"images: expected floating point in [0, 1], got {x.dtype}. Convert first: x.float() / 255."
-            )
-        if x.numel() == 0:
-            raise InputError(f"images: expected at least one, got the shape {tuple(x.shape)}")
-        anchor = self._state.model.anchor()
-        x = x.detach().to(anchor.device, anchor.dtype)
-        if x.is_inference():
-            x = x.clone()  # autograd cannot save a tensor that was made under inference_mode
-        if not bool(torch.isfinite(x).all()):
-            bad = (~torch.isfinite(x)).flatten(1).any(dim=1).sum()
-            raise InputError(f"images: expected finite values, got NaN or Inf in {int(bad)} of {len(x)} images")
-        if x.shape[1:] not in self._shapes:
-            self._try(x)
-            self._shapes.add(x.shape[1:])
-        return x
 
-    @torch.no_grad()
-    def _try(self, x: Tensor) -> None:
-        """Show the model a new image shape once, so that what it cannot take is refused with nothing changed."""
-        try:
-            self._state.model(x)
-        except InputError:
-            raise
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise InputError(
-                f"images: the model cannot take a batch of shape {tuple(x.shape)} (B, C, H, W): {error}"
-            ) from error
+def _gap(step: Step) -> Tensor | None:
+    """How far the energy of the samples lies from that of the test images."""
+    return None if step.energy_samples is None else energy(step.logits).mean() - step.energy_samples

@@ -60,6 +60,7 @@ class ReplayBuffer:
             raise InputError(f"buffer size: expected ≥ 1 chains, got {size}")
         self.size, self.start, self.restart = size, start, restart
         self.images: Tensor | None = None  # (size, C, H, W)
+        self._overwritten: list[tuple[Tensor, Tensor]] = []  # places and chains since the last mark
 
     def draw(self, n: int, like: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Take n chains shaped like the images given, a share `restart` of them fresh; and where they wait."""
@@ -76,6 +77,7 @@ class ReplayBuffer:
                 "The replay buffer holds images of one size: call reset() before another stream."
             )
         # distinct places: writing two chains to one place is undefined on a GPU, and would lose one
+        self.images = self.images.to(like.device)  # chains may have come from a file
         where = torch.randperm(self.size, generator=generator, device=like.device)[:n]
         fresh = torch.rand(n, generator=generator, device=like.device) < self.restart
         noise = self._fresh(n, like, generator)
@@ -85,6 +87,7 @@ class ReplayBuffer:
         """Let the chains wait where they came from."""
         if self.images is None:
             raise InputError("buffer: expected a draw before chains are put back")
+        self._overwritten.append((where, self.images[where]))
         self.images[where] = chains
 
     def _fresh(self, n: int, like: Tensor, generator: torch.Generator) -> Tensor:
@@ -98,7 +101,29 @@ class ReplayBuffer:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring copied chains back, or none."""
-        self.images = saved["images"]
+        images = saved["images"]
+        self.images = None if images is None else images.clone()
+        self._overwritten = []
+
+    def mark(self) -> bool:
+        """Begin to remember what is overwritten: far less than a copy of all chains."""
+        self._overwritten = []
+        return self.images is not None
+
+    def revert(self, taken: bool) -> None:
+        """Put back what was overwritten since `mark()`."""
+        if not taken or self.images is None:
+            self.images = None
+        else:
+            for where, chains in reversed(self._overwritten):
+                self.images[where] = chains
+        self._overwritten = []
+
+    def revert_where(self, bad: Tensor) -> None:
+        """Like `revert`, where a flag on the device says so: the host need not know yet."""
+        for where, chains in reversed(self._overwritten):
+            if self.images is not None:
+                self.images[where] = torch.where(bad, chains, self.images[where])
 
 
 def sample(

@@ -6,7 +6,6 @@ A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
 from __future__ import annotations
 
 import abc
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor
 
-from steep.core.source import Classifier, Source
+from steep.core.source import Classifier, Source, copied
 from steep.errors import CheckpointError
 
 Moment = Literal["before", "after"]
@@ -28,6 +27,7 @@ class Step(NamedTuple):
     used: Tensor | int | None = None  # images that took part in the update; None: all of them
     energy_samples: Tensor | None = None  # mean energy of the samples drawn from the model
     moved: bool = True  # False: the model is as before, and so are its predictions
+    leap: bool = False  # True: a large move on purpose, such as a return to the source model
     note: str | None = None  # what a reader of the log should know: "no reliable image", "recovered"
 
 
@@ -51,16 +51,40 @@ class State:
         if names != set(saved):
             raise CheckpointError(f"method state: expected the fields {sorted(names)}, got {sorted(saved)}")
         device = self.model.anchor().device
-        for name in names - {"model"}:
-            setattr(self, name, _restored(getattr(self, name), copy.deepcopy(saved[name]), device))
-        self.model.restore(saved["model"])
+        for name in sorted(names, key="model".__eq__):  # the model last: it alone can refuse
+            setattr(self, name, _restored(getattr(self, name), saved[name], device))
+
+    def mark(self) -> dict[str, Any]:
+        """Copy every field like `snapshot`, but of large memories only what the next step will overwrite."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: v.mark() if hasattr(v, "mark") else _saved(v) for name, v in values.items()}
+
+    def live(self) -> dict[str, Any]:
+        """What `mark()` copies, uncopied."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _live(v) for name, v in values.items() if not hasattr(v, "mark")}
+
+    def large(self) -> list[Any]:
+        """The memories that remember what is overwritten instead of being copied."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return [v for v in values if hasattr(v, "revert_where")]
+
+    def revert(self, mark: Mapping[str, Any]) -> None:
+        """Undo what happened since `mark()`."""
+        device = self.model.anchor().device
+        for name, saved in mark.items():
+            value = getattr(self, name)
+            if hasattr(value, "revert"):
+                value.revert(saved)
+            else:
+                setattr(self, name, _restored(value, saved, device))
 
 
 def _saved(value: Any) -> Any:
     if hasattr(value, "snapshot"):
         return value.snapshot()
     if isinstance(value, torch.optim.Optimizer):
-        return copy.deepcopy(value.state_dict())
+        return copied(value.state_dict())
     if isinstance(value, torch.Generator):
         return value.get_state()
     if isinstance(value, Tensor):
@@ -68,15 +92,23 @@ def _saved(value: Any) -> Any:
     return [_saved(v) for v in value] if isinstance(value, list) else value
 
 
+def _live(value: Any) -> Any:
+    if isinstance(value, Classifier):
+        return value.moving()
+    if isinstance(value, torch.optim.Optimizer):
+        return value.state_dict()
+    return value.get_state() if isinstance(value, torch.Generator) else value
+
+
 def _restored(current: Any, saved: Any, device: torch.device) -> Any:
     if hasattr(current, "restore"):
         current.restore(saved)
     elif isinstance(current, torch.optim.Optimizer):
-        current.load_state_dict(saved)
+        current.load_state_dict(copied(saved))  # torch keeps the tensors it is given
     elif isinstance(current, torch.Generator):
         current.set_state(saved.cpu())
     elif isinstance(saved, Tensor):
-        return saved.to(device)
+        return saved.detach().clone().to(device)
     else:
         return [_restored(None, v, device) for v in saved] if isinstance(saved, list) else saved
     return current

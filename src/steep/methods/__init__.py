@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from steep.core import saving
 from steep.core.adapter import Adapter
 from steep.core.method import Method, Moment
-from steep.errors import InputError, unknown
+from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.bn import BN
 from steep.methods.dua import Dua
 from steep.methods.eata import Eata
@@ -50,6 +54,36 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
     return replace(method, **hyper)
 
 
+def resume(
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    method: Method[Any] | None = None,
+    *,
+    device: torch.device | str | None = None,
+) -> Adapter:
+    """Continue an adaptation that `adapter.save(path)` wrote, with identical results.
+
+    `model` is the source model that was adapted: its weights are checked. A `method` of your own must be given again.
+
+    >>> import tempfile, torch, steep
+    >>> model, x = steep.models.build("wrn-10-1", 10), torch.rand(16, 3, 32, 32)
+    >>> adapter = steep.adapt(model, "tent")
+    >>> _ = adapter(x)
+    >>> path = tempfile.mkdtemp() + "/tent.safetensors"
+    >>> adapter.save(path)
+    >>> torch.equal(steep.resume(path, model)(x), adapter(x))
+    True
+    """
+    saved = saving.load(Path(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SteepWarning)  # eata's source images: what they taught is in the file
+        if method is None:
+            method = make(saved["method"], **saved["hyper"])
+        adapter = Adapter(model, method, device=device, **saved["options"])
+    adapter.load_state_dict(saved)
+    return adapter
+
+
 def adapt(
     model: nn.Module,
     method: str | type[Method[Any]] | Method[Any] = "tea",
@@ -61,6 +95,8 @@ def adapt(
     seed: int = 0,
     device: torch.device | str | None = None,
     precision: str = "float32",
+    guard: str = "skip",
+    bad_images: str = "raise",
     source: Iterable[Any] | None = None,
     **hyper: Any,
 ) -> Adapter:
@@ -76,6 +112,10 @@ def adapt(
         seed: of the one random stream that the method draws from.
         device: where to work; None for where the model is.
         precision: "float32", "bfloat16" (frozen weights and activations only), or "auto": the faster one here.
+        guard: what to do about a step that would harm the model: "skip" undoes it, "recover" also watches for slow
+            collapse and returns to a healthy state, "raise" undoes it and raises, "off" lets it happen.
+        bad_images: a batch with NaN, Inf or values far out of range: "raise" refuses it, "nan" adapts on the good
+            images and answers NaN for the others.
         source: batches of source images, for methods that use them (eata).
         **hyper: hyper-parameters of the method, e.g. `lr=1e-4`.
 
@@ -96,5 +136,7 @@ def adapt(
         seed=seed,
         device=device,
         precision=precision,
+        guard=guard,
+        bad_images=bad_images,
         source=source,
     )

@@ -77,7 +77,7 @@ class Sar(Method[SarState]):
         old, new = state.mean_entropy, loss.detach()
         state.mean_entropy = new if old is None else 0.9 * old + 0.1 * new
         note = self.recover(state) if state.mean_entropy < self.recover_below else None
-        return Step(logits, loss=loss.detach(), used=reliable.sum(), note=note)
+        return Step(logits, loss=loss.detach(), used=reliable.sum(), leap=note is not None, note=note)
 
     @torch.no_grad()
     def recover(self, state: SarState) -> str:

@@ -1,0 +1,91 @@
+"""Slow collapse: every step is healthy, and yet the model forgets all classes but a few.
+
+`guard="recover"` watches the answers: how many classes they still use, how sure they are, and how far the energy of the
+model's samples runs away from that of the test images, each against what was usual on this stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steep.core.losses import entropy
+from steep.core.method import State
+
+PERIOD = 10  # batches between two looks; only a look makes the host wait
+FADE = 0.9  # of the running averages
+FEWER_CLASSES = 0.5  # share of the usual effective number of classes under which the model has collapsed
+NARROWER, SURER = 0.75, 0.1  # ... or this share of the classes at this share of the usual entropy
+WIDER_GAP, LEAST_GAP = 20.0, 10.0  # times the usual energy gap, and at least so many nats
+
+
+class Watch:
+    """Looks at the answers of one adapter and brings the model back: to its last healthy state, or to the source."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing yet."""
+        self.batches = 0
+        self.mean: Tensor | None = None  # (K + 2,): mean prediction, entropy, energy gap, as running averages
+        self.usual: list[float] | None = None  # effective classes, entropy, gap, while the model was healthy
+        self.healthy: dict[str, Any] | None = None  # the one snapshot
+        self.looks = 0  # since the last recovery
+        self.recoveries = 0
+
+    @torch.no_grad()
+    def look(self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None) -> str | None:
+        """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did."""
+        now = torch.cat(
+            [
+                logits.softmax(dim=1).mean(dim=0),
+                entropy(logits).mean()[None],
+                (torch.zeros_like(logits[0, 0]) if gap is None else gap.abs().to(logits.dtype))[None],
+            ]
+        )
+        self.mean = now if self.mean is None else FADE * self.mean + (1 - FADE) * now
+        self.batches += 1
+        if self.batches % PERIOD:
+            return None
+        self.looks += 1
+        p = self.mean[:-2].double().cpu()
+        classes = float(torch.special.entr(p / p.sum()).sum().exp())
+        sure, apart = (float(v) for v in self.mean[-2:])
+        if self.usual is None:
+            self.usual = [classes, sure, apart]
+        reason = _collapsed((classes, sure, apart), self.usual)
+        if reason is None:
+            pace = 0.1  # "usual" follows the stream slowly, and only while all is well
+            seen = (classes, sure, apart)
+            self.usual = [u + pace * (s - u) for u, s in zip(self.usual, seen, strict=True)]
+            self.healthy = state.snapshot()
+            return None
+        # a state that collapses again at once was not healthy: then the source it is
+        again = self.healthy is None or (self.recoveries > 0 and self.looks <= 3)
+        state.restore(initial if again else self.healthy or initial)
+        self.healthy = None if again else self.healthy
+        self.mean, self.looks, self.recoveries = None, 0, self.recoveries + 1
+        return f"recovered {'the source model' if again else 'the last healthy state'}: {reason}"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Copy everything known."""
+        return dict(vars(self))
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Bring back what was known."""
+        vars(self).update(saved)
+
+
+def _collapsed(now: tuple[float, float, float], usual: list[float]) -> str | None:
+    classes, sure, apart = now
+    if classes < FEWER_CLASSES * usual[0]:
+        return f"the answers use {classes:.1f} classes, usually {usual[0]:.1f}"
+    if classes < NARROWER * usual[0] and sure < SURER * usual[1]:
+        return f"the answers use {classes:.1f} classes (usually {usual[0]:.1f}) at entropy {sure:.3f} ({usual[1]:.3f})"
+    if apart > LEAST_GAP and apart > WIDER_GAP * usual[2]:
+        return f"the energy gap to the samples is {apart:.1f}, usually {usual[2]:.1f}"
+    return None

@@ -1,0 +1,62 @@
+"""What a batch of images must be, and what is done about one that is not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from steep.core.source import Classifier
+from steep.errors import InputError
+
+FAR = 1e3  # images lie in [0, 1], normalised ones within a few units of it: beyond this nothing is an image
+
+OUT_OF_MEMORY = (
+    "out of GPU memory: the batch was answered in pieces without adapting. "
+    "Lower the batch size, or for tea `chains`, or use precision='bfloat16'."
+)
+
+
+def checked(x: Tensor, like: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
+    """Refuse what cannot be adapted on, before anything has changed; bring the rest to the model's device and dtype.
+
+    The second value is None for a batch of good images. With `keep_bad`, one with bad images among them is returned
+    with a mask of the good ones instead of being refused.
+    """
+    if not isinstance(x, Tensor):
+        raise InputError(f"images: expected a torch.Tensor (B, C, H, W), got {type(x).__name__}")
+    if x.is_meta or x.layout != torch.strided:
+        raise InputError(f"images: expected a dense tensor with values, got a {x.device} {x.layout} one")
+    if x.ndim not in (4, 5):
+        hint = " One image? Give it a batch of its own: x[None]." if x.ndim == 3 else ""
+        raise InputError(f"images: expected (B, C, H, W), got {tuple(x.shape)}.{hint}")
+    if not x.is_floating_point():
+        raise InputError(f"images: expected floating point in [0, 1], got {x.dtype}. Convert first: x.float() / 255.")
+    if x.numel() == 0:
+        raise InputError(f"images: expected at least one, got the shape {tuple(x.shape)}")
+    x = x.detach()
+    good = (x.abs() <= FAR).flatten(1).all(dim=1)  # false for NaN too; on the batch's own device, before it moves
+    all_good = bool(good.all())
+    x = x.to(like.device, like.dtype)
+    if x.is_inference():
+        x = x.clone()  # autograd cannot save a tensor that was made under inference_mode
+    if all_good:
+        return x, None
+    if not keep_bad:
+        raise InputError(
+            f"images: expected finite values within ±{FAR:g}, got NaN, Inf or more in {int((~good).sum())} of {len(x)} "
+            "images. bad_images='nan' adapts on the others and answers NaN for these."
+        )
+    return x, good.to(like.device)
+
+
+@torch.no_grad()
+def tried(x: Tensor, model: Classifier) -> None:
+    """Show the model a new image shape once, so that what it cannot take is refused with nothing changed."""
+    try:
+        model(x)
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(
+            f"images: the model cannot take a batch of shape {tuple(x.shape)} (B, C, H, W): {error}"
+        ) from error

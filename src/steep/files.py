@@ -1,0 +1,121 @@
+"""Files that are either whole or not there: temporary name beside the target, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from steep.errors import DataError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def explain(error: OSError, path: Path) -> DataError:
+    """Turn an error of the file system into one line with the fix.
+
+    >>> print(explain(OSError(errno.ENOSPC, "No space left on device"), Path("c/fog.npy")))
+    c/fog.npy: the disk is full (No space left on device); nothing was left under that name.
+    Free some space or choose another folder
+    """
+    why = error.strerror or str(error) or type(error).__name__
+    if error.errno in _FULL:
+        return DataError(
+            f"{path}: the disk is full ({why}); nothing was left under that name. "
+            "Free some space or choose another folder"
+        )
+    if error.errno in _READ_ONLY:
+        return DataError(
+            f"{path}: cannot be written ({why}). Choose a folder you may write to (--out, --root or STEEP_DATA)"
+        )
+    return DataError(f"{path}: {why}. Choose another folder or repair this one")
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Raise errors of the file system inside the block as `DataError` about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`; it takes the name only when the block ends well.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with writing(folder / "a.txt") as file:
+    ...     _ = file.write(b"whole")
+    >>> [entry.name for entry in folder.iterdir()]
+    ['a.txt']
+    """
+    temporary: Path | None = None
+    with explained(path):
+        make_folder(path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                flush(file)
+            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp is private; a data file follows the umask
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, honouring a read-only one even for a user whom the system lets write everywhere."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.stat().st_mode & 0o222:
+        raise PermissionError(errno.EACCES, "read-only folder", str(there))
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def flush(file: BinaryIO) -> None:
+    """Push everything written so far to the disk itself."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside `folder` survive a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # not every file system lets a folder be opened
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, whole or not at all."""
+    with writing(path) as file:
+        file.write((json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; a file that is not JSON is a `DataError` that names it."""
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON ({error}). Delete it or bring back the original") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,338 @@
+"""The guard: planted faults leave no trace, good batches never notice, and collapse is noticed."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import steep
+from contract import identical
+from nets import images, net
+from steep.core import guard as guard_module
+from steep.core.guard import Guard
+from steep.errors import GuardError, InputError
+from steep.methods.tent import Tent
+
+QUICK = {
+    "tea": {"sgld_steps": 2, "buffer_size": 64},
+    "dua": {"images": 10**6, "copies": 3},
+    "pl": {"threshold": 0.3, "lr": 1e-3},
+    "eta": {"novelty": 2.0},
+    "eata": {"novelty": 2.0},
+}
+MOVING = [m for m in steep.METHODS if m not in ("source", "bn")]
+
+
+class Brittle(nn.Module):
+    """A net that answers NaN for very bright batches: the input is fine, the model is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        logits = self.net(x)
+        return logits * torch.where(x.mean() > 5, math.nan, 1.0)
+
+
+def adapter_for(method: str, model: nn.Module | None = None, **options) -> steep.Adapter:
+    return steep.adapt(model or net(), method, source=[images()], **QUICK.get(method, {}), **options)
+
+
+@pytest.mark.parametrize("method", MOVING)
+def test_a_step_that_gives_nan_is_undone_and_the_good_ones_never_notice(method):
+    good = [images(seed=s) for s in range(6)]
+    undisturbed = adapter_for(method, Brittle())
+    expected = [undisturbed(x) for x in good]
+    disturbed = adapter_for(method, Brittle())
+    answers = []
+    for i, x in enumerate(good):
+        answers.append(disturbed(x))
+        if i in (1, 3):
+            before = disturbed.state_dict()
+            disturbed(x + 10)
+            after = disturbed.state_dict()
+            assert identical(before["state"], after["state"])
+            report = disturbed.last
+            if report.undone:  # a method may also find nothing to learn from in NaN logits, and say so itself
+                assert "not finite" in report.skipped
+    assert all(map(torch.equal, answers, expected))
+
+
+def test_report_and_counter_and_the_other_modes():
+    adapter = adapter_for("tent", Brittle())
+    adapter(images())
+    adapter(images() + 10)
+    assert adapter.last.undone == 1
+    assert adapter.last.used == 0
+    assert adapter.last.skipped == "the loss is not finite, the logits are not finite, the parameters are not finite"
+    adapter(images())
+    assert adapter.last.undone == 1
+    assert adapter.last.skipped is None
+    adapter.reset()
+    adapter(images())
+    assert adapter.last.undone == 0
+
+    strict = adapter_for("tent", Brittle(), guard="raise")
+    strict(images())
+    before = strict.state_dict()
+    with pytest.raises(GuardError, match=r"the loss is not finite.*model is as before"):
+        strict(images() + 10)
+    assert identical(strict.state_dict()["state"], before["state"])
+
+    reckless = adapter_for("tent", Brittle(), guard="off")
+    reckless(images() + 10)
+    assert any(torch.isnan(p).any() for p in reckless.model.parameters())
+
+    with pytest.raises(InputError, match="skip, recover, raise, off"):
+        adapter_for("tent", guard="maybe")
+
+
+class Spike(Tent):
+    """Takes one step a hundred times too long."""
+
+    at = 15
+
+    def step(self, state, x):
+        count = int(state.optimizer.state_dict()["state"].get(0, {}).get("step", 0))
+        state.optimizer.param_groups[0]["lr"] = self.lr * (100 if count == self.at else 1)
+        return super().step(state, x)
+
+
+def test_an_update_out_of_proportion_is_undone():
+    adapter = steep.adapt(net(), Spike())
+    for s in range(Spike.at + 1):
+        adapter(images(seed=s))
+    assert adapter.last.skipped == "the update is out of proportion"
+    assert adapter.last.undone == 1
+    free = steep.adapt(net(), Spike(), guard="off")
+    for s in range(Spike.at + 1):
+        free(images(seed=s))
+    assert farthest(free) > 3 * farthest(adapter)
+
+
+def farthest(adapter: steep.Adapter) -> float:
+    pairs = zip(adapter.model.parameters(), net().parameters(), strict=True)
+    return max(float((p - q).detach().abs().max()) for p, q in pairs)
+
+
+class HalfWay(torch.optim.Adam):
+    """Raises after half of its parameters have moved."""
+
+    fail = False
+
+    def step(self, closure=None):
+        if HalfWay.fail:
+            group = self.param_groups[0]
+            whole = group["params"]
+            group["params"] = whole[: len(whole) // 2]
+            super().step()
+            group["params"] = whole
+            raise RuntimeError("power cut")
+        return super().step(closure)
+
+
+class Fragile(Tent):
+    def init(self, source):
+        state = super().init(source)
+        state.optimizer = HalfWay(state.model.adapted().values(), lr=self.lr)
+        return state
+
+
+def test_an_optimiser_that_raises_half_way_leaves_no_trace():
+    adapter = steep.adapt(net(), Fragile())
+    twin = steep.adapt(net(), Fragile())
+    adapter(images(seed=1))
+    twin(images(seed=1))
+    before = adapter.state_dict()
+    HalfWay.fail = True
+    try:
+        with pytest.raises(RuntimeError, match="power cut"):
+            adapter(images(seed=2))
+    finally:
+        HalfWay.fail = False
+    assert identical(adapter.state_dict(), before)
+    assert torch.equal(adapter(images(seed=3)), twin(images(seed=3)))
+
+
+BAD = {
+    "nan": lambda x: x.masked_fill(x > 0.9, math.nan),
+    "inf": lambda x: x.masked_fill(x > 0.9, math.inf),
+    "huge": lambda x: x * 1e30,
+    "negative infinity": lambda x: x.masked_fill(x > 0.9, -math.inf),
+    "uint8": lambda x: (x * 255).to(torch.uint8),
+    "integers": lambda x: (x * 255).long(),
+    "bool": lambda x: x > 0.5,
+    "complex": lambda x: x.to(torch.complex64),
+    "rank 3": lambda x: x[0],
+    "rank 2": lambda x: x.flatten(1),
+    "rank 6": lambda x: x[None, None],
+    "channels": lambda x: x[:, :2],
+    "empty": lambda x: x[:0],
+    "no pixels": lambda x: x[..., :0],
+    "meta": lambda x: x.to("meta"),
+    "sparse": lambda x: x.to_sparse(),
+    "numpy": lambda x: x.numpy(),
+    "list": lambda x: x.tolist(),
+    "none": lambda x: None,
+    "poison": lambda x: x + 10,  # a good batch that makes the model answer NaN
+}
+ODD = {  # unusual, but images all the same: they are adapted on like their plain twin
+    "not contiguous": (lambda x: x.flip(0).flip(0).permute(0, 1, 3, 2), lambda x: x.permute(0, 1, 3, 2).contiguous()),
+    "requires grad": (lambda x: x.clone().requires_grad_(True), lambda x: x),
+    "double": (lambda x: x.double(), lambda x: x),
+    "one image": (lambda x: x[:1], lambda x: x[:1]),
+    "constant": (lambda x: torch.full_like(x, 0.5), lambda x: torch.full_like(x, 0.5)),
+    "one picture many times": (lambda x: x[:1].expand(9, -1, -1, -1), lambda x: x[:1].repeat(9, 1, 1, 1)),
+    "expanded": (lambda x: x[:, :1].expand(-1, 3, -1, -1), lambda x: x[:, :1].repeat(1, 3, 1, 1)),
+}
+ROUNDS = 12  # × 10 methods × (20 bad + 7 odd) = 3,240 batches
+
+
+@pytest.mark.parametrize("method", steep.METHODS)
+def test_campaign(method, record_property):
+    """Bad batches mixed into a good stream: no crash, no poisoned parameter, the good answers as without them."""
+    adapter, twin = adapter_for(method, Brittle()), adapter_for(method, Brittle())
+    refused = odd = 0
+    for r in range(ROUNDS):
+        x = images(17, seed=1000 + r)
+        for name, spoil in BAD.items():
+            before = adapter.state_dict()["state"]
+            if name == "poison":
+                adapter(spoil(x))
+            else:
+                with pytest.raises(InputError):
+                    adapter(spoil(x))
+            assert identical(adapter.state_dict()["state"], before), name
+            refused += 1
+        for name, (strange, plain) in ODD.items():
+            assert torch.equal(adapter(strange(x)), twin(plain(x))), name
+            odd += 1
+        assert torch.equal(adapter(x), twin(x))
+    assert all(torch.isfinite(t).all() for t in adapter.state_dict()["state"]["model"].values())
+    record_property("bad_batches", refused)
+    assert (refused, odd) == (20 * ROUNDS, 7 * ROUNDS)
+
+
+def test_mixed_batches_adapt_on_the_good_images_and_answer_nan_for_the_bad():
+    x = images(20)
+    spoilt = x.clone()
+    spoilt[3, 0, 0, 0] = math.nan
+    spoilt[7] = 1e9
+    good = torch.tensor([i not in (3, 7) for i in range(20)])
+    adapter, twin = adapter_for("tea", bad_images="nan"), adapter_for("tea")
+    answer, expected = adapter(spoilt), twin(x[good])
+    assert torch.equal(answer[good], expected)
+    assert torch.isnan(answer[~good]).all()
+    assert identical(adapter.state_dict()["state"], twin.state_dict()["state"])
+    before = adapter.state_dict()
+    answer = adapter(torch.full_like(x, math.nan))
+    assert answer.shape == (20, 5)
+    assert torch.isnan(answer).all()
+    assert adapter.last.skipped == "no good image in the batch"
+    assert identical(adapter.state_dict(), before)
+    with pytest.raises(InputError, match="bad_images: expected 'raise' or 'nan'"):
+        adapter_for("tea", bad_images="ignore")
+
+
+def test_threads_wait_for_each_other():
+    batches = [images(seed=s) for s in range(24)]
+    adapter = adapter_for("tent")
+    seen: list[int] = []
+    original = adapter._guard.step
+
+    def watched(*args):
+        seen.append(1)
+        assert sum(seen) == 1, "two calls at once"
+        try:
+            return original(*args)
+        finally:
+            seen.append(-1)
+
+    adapter._guard.step = watched
+    answers: dict[int, torch.Tensor] = {}
+    workers = [
+        threading.Thread(target=lambda i=i: [answers.__setitem__(j, adapter(batches[j])) for j in range(i, 24, 4)])
+        for i in range(4)
+    ]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert len(answers) == 24
+    assert all(torch.isfinite(a).all() for a in answers.values())
+    assert sum(seen) == 0
+
+
+class Prism(nn.Module):
+    """Five channels, five classes: the brightest channel names the class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(5)
+
+    def forward(self, x):
+        return 4 * self.norm(x).mean(dim=(2, 3))
+
+
+def rainbow(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    labels = torch.arange(60) % 5
+    bright = torch.nn.functional.one_hot(labels, 5)[:, :, None, None] * 0.4
+    return images(60, seed=seed, channels=5) * 0.5 + bright, labels
+
+
+class Wrecker(Tent):
+    """Pulls the bias of one class up a little with each step: every step is healthy, the stream is lost."""
+
+    def step(self, state, x):
+        done = super().step(state, x)
+        with torch.no_grad():
+            state.model.net.norm.bias[4] += 0.05
+        return done
+
+
+def test_slow_collapse_is_noticed_and_the_model_brought_back():
+    lost, kept = (steep.adapt(Prism(), Wrecker(), guard=g) for g in ("skip", "recover"))
+    right, events = {lost: 0, kept: 0}, []
+    for s in range(300):
+        x, labels = rainbow(s)
+        for adapter in (lost, kept):
+            right[adapter] += int((adapter(x).argmax(dim=1) == labels).sum())
+        if kept.last.note:
+            events.append(kept.last.note)
+    assert right[lost] / 18000 < 0.45
+    assert right[kept] / 18000 > 0.6
+    assert any("recovered the last healthy state: the answers use" in e for e in events)
+    assert any("recovered the source model: the answers use" in e for e in events)
+
+
+def test_recover_replays_and_resumes():
+    make = lambda: steep.adapt(Prism(), Wrecker(), guard="recover")  # noqa: E731
+    straight = make()
+    answers = [straight(rainbow(s)[0]) for s in range(150)]
+    stopped = make()
+    for s in range(87):
+        stopped(rainbow(s)[0])
+    assert stopped._watch.recoveries > 0
+    resumed = make()
+    resumed.load_state_dict(stopped.state_dict())
+    assert all(torch.equal(resumed(rainbow(s)[0]), answers[s]) for s in range(87, 150))
+    straight.reset()
+    assert all(torch.equal(straight(rainbow(s)[0]), answers[s]) for s in range(150))
+
+
+def test_healthy_streams_are_left_alone():
+    for method in MOVING:
+        guarded, free = adapter_for(method, guard="recover"), adapter_for(method, guard="off")
+        for s in range(30):
+            assert torch.equal(guarded(images(seed=s)), free(images(seed=s))), method
+        assert guarded.last.undone == 0
+
+
+def test_verdict_names_each_fault():
+    assert len(guard_module.REASONS) == 4
+    assert Guard("skip").undone == 0

@@ -1,0 +1,169 @@
+"""Saved adapter state: killed anywhere and resumed, it goes on; damaged anywhere, it is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import steep
+from nets import images, net
+from steep.core import saving
+from steep.errors import CheckpointError, DataError
+from steep.methods.tent import Tent
+
+TEA = {"sgld_steps": 2, "buffer_size": 32}
+
+
+@pytest.mark.parametrize("method", steep.METHODS)
+def test_resume_goes_on_exactly(method, tmp_path):
+    hyper = {"tea": TEA, "dua": {"images": 50, "copies": 3}, "eta": {"novelty": 2.0}, "eata": {"novelty": 2.0}}.get(
+        method, {}
+    )
+    options = {"steps": 2, "seed": 5, "predict": "after", "guard": "recover"}
+    adapter = steep.adapt(net(), method, source=[images()], **options, **hyper)
+    for s in range(12):
+        adapter(images(seed=s))
+    adapter.save(tmp_path / "state")
+    resumed = steep.resume(tmp_path / "state", net())
+    assert resumed.method == adapter.method
+    assert resumed.options() == adapter.options()
+    for s in range(12, 24):
+        assert torch.equal(resumed(images(seed=s)), adapter(images(seed=s)))
+
+
+def test_a_method_of_ones_own_is_given_again(tmp_path):
+    class Mine(Tent):
+        name = "mine"
+
+    adapter = steep.adapt(net(), Mine(lr=0.01))
+    adapter(images())
+    adapter.save(tmp_path / "state")
+    with pytest.raises(steep.SteepError, match="unknown method 'mine'"):
+        steep.resume(tmp_path / "state", net())
+    assert torch.equal(steep.resume(tmp_path / "state", net(), Mine(lr=0.01))(images()), adapter(images()))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "state.safetensors"
+    adapter = steep.adapt(net(), "tea", **TEA)
+    adapter(images())
+    adapter.save(path)
+    return path
+
+
+def test_every_region_of_the_file_is_protected(saved, tmp_path):
+    whole = saved.read_bytes()
+    header = int.from_bytes(whole[:8], "little")
+    rng = random.Random(0)
+    places = [*range(8), *(rng.randrange(8, 8 + header) for _ in range(60))]
+    places += [rng.randrange(8 + header, len(whole)) for _ in range(60)] + [len(whole) - 1]
+    kept = 0
+    for place in places:
+        broken = bytearray(whole)
+        broken[place] ^= 1 << rng.randrange(8)
+        (tmp_path / "broken").write_bytes(broken)
+        try:
+            loaded = saving.load(tmp_path / "broken")
+        except CheckpointError:
+            continue
+        kept += 1  # only white space or the order of the header may differ without a difference
+        assert str(loaded) == str(saving.load(saved))
+    assert kept <= 2
+    for length in (0, 1, 7, 8, 100, 8 + header, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "torn").write_bytes(whole[:length])
+        with pytest.raises(CheckpointError):
+            saving.load(tmp_path / "torn")
+
+
+def test_files_that_are_not_ours_or_newer_or_of_another_model_are_refused(saved, tmp_path):
+    (tmp_path / "text").write_text("hello")
+    torch.save({"format": 1}, tmp_path / "pickle")
+    save_file({"a": torch.ones(2)}, tmp_path / "other")
+    with pytest.raises(CheckpointError, match="expected steep adapter state"):
+        steep.resume(tmp_path / "other", net())
+    for name in ("text", "pickle", "missing"):
+        with pytest.raises(CheckpointError, match="not a file of adapter state"):
+            steep.resume(tmp_path / name, net())
+    with pytest.raises(CheckpointError, match="expected the source"):
+        steep.resume(saved, net(seed=1))
+    tensors = load_file(saved)
+    save_file(tensors, tmp_path / "newer", {"kind": saving.KIND, "version": "99", "tree": "{}", "sha256": ""})
+    with pytest.raises(CheckpointError, match="expected version ≤ 1, got 99"):
+        steep.resume(tmp_path / "newer", net())
+
+
+def test_a_full_disk_leaves_the_old_file(saved, tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    path.write_bytes(saved.read_bytes())
+    adapter = steep.resume(path, net())
+    adapter(images(seed=7))
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match="the disk is full"):
+        adapter.save(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == saved.read_bytes()
+    assert [p.name for p in tmp_path.iterdir()] == ["state"]
+
+
+LAST = 120
+
+
+def stream(folder: Path) -> None:
+    """Go on where the file says; after each batch save, then log the answer."""
+    torch.set_num_threads(1)
+    state, log = folder / "state", folder / "answers.jsonl"
+    fresh = not state.exists()
+    adapter = steep.adapt(net(), "tea", **TEA) if fresh else steep.resume(state, net())
+    counter = adapter.model[1].num_batches_tracked  # a buffer of the model, saved with everything else
+    with log.open("a") as file:
+        for s in range(0 if fresh else int(counter), LAST):
+            logits = adapter(images(16, seed=s))
+            counter.fill_(s + 1)
+            adapter.save(state)
+            file.write(json.dumps([s, logits.double().sum().item()]) + "\n")
+            file.flush()
+
+
+def test_killed_at_twenty_moments_nothing_is_lost_but_the_batch_in_flight(tmp_path):
+    adapter = steep.adapt(net(), "tea", **TEA)
+    expected = [adapter(images(16, seed=s)).double().sum().item() for s in range(LAST)]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["steep", "nets"])  # torch is imported once: a worker starts in no time
+    rng, kills = random.Random(1), 0
+    while kills < 20:
+        worker = context.Process(target=stream, args=(tmp_path,))
+        worker.start()
+        worker.join(rng.uniform(0.02, 0.25))
+        if worker.exitcode is None:
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.join()
+        kills += 1
+        if (tmp_path / "state").exists():
+            saving.load(tmp_path / "state")  # whole at every moment
+    worker = context.Process(target=stream, args=(tmp_path,))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == 0
+    lines = (tmp_path / "answers.jsonl").read_text().splitlines()
+    answers = dict(json.loads(line) for line in lines if line.endswith("]"))
+    assert all(total == expected[s] for s, total in answers.items())
+    assert len(answers) >= LAST - kills  # an answer may be lost between its save and its log line
+    assert identical_parameters(steep.resume(tmp_path / "state", net()), adapter)
+
+
+def identical_parameters(a: steep.Adapter, b: steep.Adapter) -> bool:
+    return all(map(torch.equal, a.model.parameters(), b.model.parameters()))
