@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from steep.errors import CheckpointError, InputError
+from steep.errors import CheckpointError, DataError, InputError
 from steep.models import build, checkpoints
 
 FORMATS = [".safetensors", ".pt", ".pth"]
@@ -50,7 +50,7 @@ def test_failed_save_leaves_the_old_file_and_no_debris(tmp_path, suffix, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match="expected to write there, got No space left on device"):
+    with pytest.raises(DataError, match="the disk is full"):
         checkpoints.save(tiny(1), file)
     assert file.read_bytes() == old
     assert os.listdir(tmp_path) == [file.name]
@@ -66,9 +66,11 @@ def test_reader_of_the_old_file_keeps_the_old_file(tmp_path):
     assert checkpoints.read(file).tensors["0.weight"].unique().tolist() == [1.0]
 
 
-def test_folder_that_is_not_there(tmp_path):
-    with pytest.raises(CheckpointError, match="expected to write there, got No such file"):
-        checkpoints.save(tiny(), tmp_path / "no" / "net.safetensors")
+def test_a_folder_is_made_and_a_file_in_its_place_is_refused(tmp_path):
+    assert checkpoints.save(tiny(), tmp_path / "new" / "net.safetensors").is_file()
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="file"):
+        checkpoints.save(tiny(), tmp_path / "file" / "net.safetensors")
 
 
 def test_new_file_has_ordinary_permissions(tmp_path):

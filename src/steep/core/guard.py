@@ -123,6 +123,7 @@ class Guard:
         self._undone, self._usual = saved["undone"], saved["usual"]
 
 
+@torch.no_grad()
 def _revert_where(bad: Tensor, state: State, mark: Mapping[str, Any]) -> bool:
     """Undo a step on the device if a flag there says so; False if the state has changed its shape meanwhile."""
     live = state.live()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from steep.errors import CheckpointError, InputError
+from steep.files import writing
 
 # Where training scripts keep the weights inside a larger file, most specific first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -118,7 +118,7 @@ def save(
 
     Args:
         model: whose `state_dict()` is written.
-        path: where; its folder has to exist.
+        path: where; its folder is made if need be.
         metadata: names and values, both strings, kept in the file.
         dtype: store floating-point tensors in this precision (`torch.float16` halves the file).
 
@@ -144,7 +144,8 @@ def save(
         payload = buffer.getvalue()
     else:
         raise InputError(f"path: expected a name ending in .safetensors, .pt or .pth, got {path.name!r}")
-    _replace(path, payload)
+    with writing(path) as file:
+        file.write(payload)
     return path
 
 
@@ -267,18 +268,3 @@ def _ordered(payload: bytes) -> bytes:
     header = json.dumps(json.loads(payload[8:end]), sort_keys=True, ensure_ascii=False).encode()
     header += b" " * (-len(header) % 8)  # tensors stay aligned to 8 bytes
     return len(header).to_bytes(8, "little") + header + payload[end:]
-
-
-def _replace(path: Path, payload: bytes) -> None:
-    """Write a temporary neighbour, force it to the disk, then rename it over `path` in one step."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise CheckpointError(f"{path}: expected to write there, got {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)  # already renamed away if all went well

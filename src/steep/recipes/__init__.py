@@ -22,7 +22,9 @@ def names(kind: str | None = None) -> list[str]:
     >>> "paper" in names()          # the paper's own figures are data, not a recipe
     False
     """
-    found = sorted(f.name.removesuffix(".toml") for f in resources.files(__name__).iterdir() if f.name.endswith(".toml"))
+    found = sorted(
+        f.name.removesuffix(".toml") for f in resources.files(__name__).iterdir() if f.name.endswith(".toml")
+    )
     return [name for name in found if name != "paper" and (kind is None or read(name)["kind"] == kind)]
 
 
@@ -45,6 +47,15 @@ def read(name: str) -> dict[str, Any]:
     if table.get("kind") not in KINDS:
         raise InputError(f"recipe {name}: expected kind = 'train' or 'bench', got {table.get('kind')!r}")
     return table
+
+
+def paper() -> dict[str, Any]:
+    """Read every figure of the paper's tables.
+
+    >>> paper()["block"][0]["methods"]["source"]
+    [94.77]
+    """
+    return tomllib.loads((resources.files(__name__) / "paper.toml").read_text(encoding="utf-8"))
 
 
 def check_keys(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:

@@ -1,0 +1,84 @@
+"""`steep corrupt`: a corruption benchmark in the published file layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from steep.data import Comparison
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the command."""
+    parent.command()(corrupt)
+
+
+def corrupt(
+    name: Annotated[str, typer.Argument(help="The clean set, such as cifar10.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
+    severity: Annotated[list[int] | None, typer.Option("--severity", help="1 to 5; may be repeated.")] = None,
+    only: Annotated[str | None, typer.Option("--only", help="Corruptions, such as fog,snow; or: all (19).")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Decides every random draw.")] = 0,
+    check: Annotated[Path | None, typer.Option("--check", help="Compare this set's statistics with ours.")] = None,
+    sample: Annotated[int, typer.Option("--sample", min=2, help="Pictures --check compares.")] = 500,
+    device: Annotated[str, typer.Option("--device", help="Where to compute, such as cuda.")] = "cpu",
+    root: Annotated[Path | None, typer.Option("--root", help="Where the clean set lies.")] = None,
+    size: Annotated[int | None, typer.Option("--size", help="Resize to size × size first.")] = None,
+    domain: Annotated[str | None, typer.Option("--domain", help="Of pacs.")] = None,
+) -> None:
+    """Write corrupted variants of a set in the published layout. Run again after a stop: it goes on where it was.
+
+    Example: steep corrupt cifar10 --out CIFAR-10-C
+
+    Example: steep corrupt cifar10 --out DIR --only fog,snow --severity 1 --severity 5
+
+    Example: steep corrupt cifar10 --check CIFAR-10-C
+    """
+    from rich.console import Console
+
+    from steep import corruptions
+    from steep.cli.progress import bar
+    from steep.data import check as compare
+    from steep.data import load, write
+    from steep.errors import InputError
+
+    if out is None and check is None:
+        raise InputError("steep corrupt: nothing to do. Give --out DIR to write a set or --check DIR to compare one")
+    names = None if only is None else [word.strip() for word in only.split(",") if word.strip()]
+    if names == ["all"]:
+        names = list(corruptions.CORRUPTIONS)
+    levels = severity or [1, 2, 3, 4, 5]
+    data = load(name, "test", root, size=size, domain=domain)
+    console = Console(stderr=True, soft_wrap=True)
+    if out is not None:
+        try:
+            with bar(console) as progress:
+                done = write(data, out, only=names, severities=levels, seed=seed, device=device, progress=progress)
+        except KeyboardInterrupt:
+            console.print(f"stopped; what is finished is in {out}, the same command goes on from there", markup=False)
+            raise
+        console.print(f"{out}: {len(done.made)} made, {len(done.kept)} already there and right", markup=False)
+    if check is not None:
+        with bar(console) as progress:
+            rows = compare(
+                check, data, only=names, severities=levels, seed=seed, sample=min(sample, len(data)), progress=progress
+            )
+        _table(rows, check)
+        if any(row.verdict == "differs" for row in rows):
+            raise typer.Exit(1)
+
+
+def _table(rows: list[Comparison], folder: Path) -> None:
+    from rich.table import Table
+
+    from steep.cli.tables import show
+
+    table = Table("corruption", "severity", "mean", "spread", "to clean", "verdict", title=f"{folder} / ours")
+    colours = {"identical": "green", "same": "green", "differs": "red"}
+    for row in rows:
+        pairs = (f"{theirs:.2f} / {ours:.2f}" for theirs, ours in (row.mean, row.std, row.distance))
+        table.add_row(row.corruption, str(row.severity), *pairs, f"[{colours[row.verdict]}]{row.verdict}")
+    show(table)

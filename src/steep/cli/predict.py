@@ -1,0 +1,177 @@
+"""`steep predict`: your model, your pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from steep.predicting import Predictions
+
+_SHOWN = 10
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the command."""
+    parent.command()(predict)
+
+
+def predict(
+    model: Annotated[
+        str,
+        typer.Option("--model", help="A name of steep models, timm:NAME, torchvision:NAME, hf:NAME, or file.py:make."),
+    ],
+    images: Annotated[Path, typer.Option("--images", help="A folder of pictures, or a .npy (N, H, W, C) of uint8.")],
+    out: Annotated[Path, typer.Option("--out", help="The table to write, .csv or .parquet.")],
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="A file of weights, or the name of weights that come with steep.")
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="How to adapt (steep methods lists them).")] = "tea",
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A hyper-parameter; repeatable.")
+    ] = None,
+    size: Annotated[int | None, typer.Option("--size", min=1, help="Resize to size × size.")] = None,
+    mean: Annotated[str | None, typer.Option("--mean", help="Of the model's input, such as 0.485,0.456,0.406.")] = None,
+    std: Annotated[str | None, typer.Option("--std", help="Of the model's input, such as 0.229,0.224,0.225.")] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures adapted on at a time.")] = 200,
+    num_classes: Annotated[int | None, typer.Option("--num-classes", min=2, help="Where nothing else tells.")] = None,
+    classes: Annotated[Path | None, typer.Option("--classes", help="A text file, one class name a line.")] = None,
+    channels: Annotated[int | None, typer.Option("--channels", help="1 for a model of grey pictures.")] = None,
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Let timm, torchvision or hf fetch theirs.")] = False,
+    shuffle: Annotated[
+        bool | None,
+        typer.Option("--shuffle/--in-order", help="Order of adapting (default: shuffled if in class folders)."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Decides every random draw.")] = 0,
+    setting: Annotated[str, typer.Option("--setting", help="paper or tuned.")] = "paper",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Updates on each batch.")] = 1,
+    episodic: Annotated[bool, typer.Option("--episodic", help="Forget everything before each batch.")] = False,
+    device: Annotated[str | None, typer.Option("--device", help="Such as cuda:1 (default: cuda where it is).")] = None,
+    save_weights: Annotated[
+        Path | None, typer.Option("--save-weights", help="Write the adapted weights, .safetensors.")
+    ] = None,
+    save_state: Annotated[
+        Path | None, typer.Option("--save-state", help="Write the adapter's state, for load_state_dict().")
+    ] = None,
+) -> None:
+    """Predict a folder of pictures with a model that adapts to them.
+
+    With a folder for each class it also prints the accuracy, with and without adaptation. A model given as
+    file.py:make runs the code in that file; nothing else does.
+
+    Example: steep predict --model wrn-40-2 --weights cifar10-wrn-40-2 --images DIR --size 32 --out preds.csv
+
+    Example: steep predict --model net.py:make --weights net.pt --images DIR --method tent --set lr=1e-4 --out preds.csv
+    """
+    from rich.console import Console
+
+    from steep.cli.progress import bar
+    from steep.cli.train import assignment, chosen
+    from steep.errors import InputError
+    from steep.models import Normalized
+    from steep.predicting import load_model, open_pictures, write_table
+    from steep.predicting import predict as run
+    from steep.predicting.table import check_table
+
+    check_table(out)
+    if save_weights is not None and save_weights.suffix != ".safetensors":
+        raise InputError(f"--save-weights: expected a name ending in .safetensors, got {save_weights.name!r}")
+    names = _names(classes)
+    pictures = open_pictures(images)
+    place = chosen(device)
+    loaded = load_model(
+        model,
+        weights=weights,
+        pretrained=pretrained,
+        num_classes=num_classes,
+        classes=names,
+        channels=channels,
+        mean=_numbers("--mean", mean),
+        std=_numbers("--std", std),
+    )
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if model.startswith(("timm:", "torchvision:", "hf:")) and not isinstance(loaded.model, Normalized):
+        console.print("no --mean and --std: the model is shown pictures in [0, 1]; most want more", style="yellow")
+    with bar(console) as progress:
+        found = run(
+            loaded.model,
+            pictures,
+            method,
+            classes=loaded.classes,
+            size=size or loaded.size,
+            channels=loaded.channels,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            setting=setting,
+            steps=steps,
+            episodic=episodic,
+            device=place,
+            hyper=dict(assignment(text) for text in sets or []),
+            progress=lambda done, total: progress("pictures", done, total),
+        )
+    write_table(found.rows, out)
+    _save(found, method, save_weights, save_state)
+    _tell(console, found, method, out)
+
+
+def _names(file: Path | None) -> tuple[str, ...]:
+    from steep.errors import InputError
+
+    if file is None:
+        return ()
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--classes {file}: expected a text file with one class name a line ({error})") from error
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(set(names)) != len(names) or len(names) < 2:
+        raise InputError(f"--classes {file}: expected two or more different names, got {len(names)}")
+    return names
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    from steep.errors import InputError
+
+    if text is None:
+        return None
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option}: expected numbers with commas, such as 0.5,0.5,0.5, got {text!r}") from None
+
+
+def _save(found: Predictions, method: str, weights: Path | None, state: Path | None) -> None:
+    import torch
+
+    from steep.files import writing
+    from steep.models import checkpoints
+
+    if weights is not None:
+        checkpoints.save(found.adapter.model, weights, {"adapted": method})
+    if state is not None:
+        with writing(state) as file:
+            torch.save(found.adapter.state_dict(), file)
+
+
+def _tell(console: Console, found: Predictions, method: str, out: Path) -> None:
+    read = len(found.rows) - len(found.unreadable)
+    console.print(f"{out}: {read:,} pictures", markup=False)
+    if found.accuracy is not None and found.accuracy_before is not None:
+        console.print(
+            f"accuracy on {found.labelled:,}: {found.accuracy:.2%} with {method}, "
+            f"{found.accuracy_before:.2%} without adaptation",
+            markup=False,
+        )
+    if found.remark:
+        console.print(found.remark, markup=False, style="yellow")
+    if found.unreadable:
+        console.print(f"{len(found.unreadable)} not readable, skipped:", markup=False, style="yellow")
+        for name in list(found.unreadable)[:_SHOWN]:
+            console.print(f"  {name}", markup=False)
+        if len(found.unreadable) > _SHOWN:
+            console.print(f"  and {len(found.unreadable) - _SHOWN} more; the table says which", markup=False)

@@ -1,0 +1,119 @@
+"""corrupt(): check the images, cut them into chunks, hand each chunk to its corruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steep.corruptions import blur, digital, elastic, noise, spatter, weather
+from steep.corruptions.parameters import Values, lookup
+from steep.corruptions.random import Stream
+from steep.errors import InputError
+
+Images = TypeVar("Images", np.ndarray, Tensor)
+Corruption = Callable[[Tensor, Stream, Values], Tensor]
+
+FUNCTIONS: dict[str, Corruption] = {
+    "gaussian_noise": noise.gaussian_noise,
+    "shot_noise": noise.shot_noise,
+    "impulse_noise": noise.impulse_noise,
+    "defocus_blur": blur.defocus_blur,
+    "glass_blur": blur.glass_blur,
+    "motion_blur": blur.motion_blur,
+    "zoom_blur": blur.zoom_blur,
+    "snow": weather.snow,
+    "frost": weather.frost,
+    "fog": weather.fog,
+    "brightness": digital.brightness,
+    "contrast": digital.contrast,
+    "elastic_transform": elastic.elastic_transform,
+    "pixelate": digital.pixelate,
+    "jpeg_compression": digital.jpeg_compression,
+    "speckle_noise": noise.speckle_noise,
+    "gaussian_blur": blur.gaussian_blur,
+    "spatter": spatter.spatter,
+    "saturate": digital.saturate,
+}
+
+SMALLEST = 8
+# Pixels worked on at a time: what stays in a CPU's cache, and what keeps a GPU busy.
+CPU_PIXELS = 1 << 17
+GPU_PIXELS = 1 << 22
+
+
+def corrupt(
+    images: Images, name: str, severity: int = 5, seed: int = 0, *, first: int = 0, table: str | None = None
+) -> Images:
+    """Corrupt images the way the CIFAR-10-C family of benchmarks does.
+
+    Args:
+        images: uint8, (N, H, W, 3), or grey as (N, H, W) or (N, H, W, 1); a numpy array or a torch tensor on
+            any device; sides from 8 pixels on, square or not.
+        name: one of `CORRUPTIONS`.
+        severity: 1 (mild) to 5.
+        seed: of the random draws. Image i of the set is drawn from (seed, name, severity, first + i) and from
+            nothing else: not from the batch it comes in, nor the device or the number of threads. Severity is
+            part of it, so the severities of one image are drawn independently, as in the published sets.
+        first: the index of images[0] in its set, for sets that are corrupted piece by piece.
+        table: "cifar", "tiny-imagenet" or "scaled" parameters; by default the published ones at 32x32 and
+            64x64, and an approximation scaled from these at any other size.
+
+    Returns:
+        New images of the same type, shape and device.
+
+    >>> import numpy as np
+    >>> clean = np.full((2, 32, 32, 3), 128, np.uint8)
+    >>> corrupt(clean, "contrast", severity=3).shape
+    (2, 32, 32, 3)
+    >>> noisy = corrupt(clean, "gaussian_noise", severity=5, seed=1)
+    >>> bool((corrupt(clean[1:], "gaussian_noise", 5, seed=1, first=1) == noisy[1:]).all())
+    True
+    """
+    check(images)
+    height, width = images.shape[1:3]
+    values = lookup(name, severity, height, width, table)
+    for label, number in (("seed", seed), ("first", first)):
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise InputError(f"{label}: expected a whole number, got {number!r}")
+    if first < 0:
+        raise InputError(f"first: expected an index from 0 on, got {first}")
+    function = FUNCTIONS[name]
+    device = images.device if isinstance(images, Tensor) else torch.device("cpu")
+    chunk = max((CPU_PIXELS if device.type == "cpu" else GPU_PIXELS) // (height * width), 1)
+    out = torch.empty(tuple(images.shape), dtype=torch.uint8, device=device)
+    with torch.no_grad():
+        for start in range(0, len(images), chunk):
+            part: Tensor = _tensor(images[start : start + chunk])
+            stream = Stream(int(seed), name, severity, int(first) + start, len(part), device)
+            shape = (*part.shape[:3], part.shape[3] if part.ndim == 4 else 1)
+            corrupted = function(part.view(shape), stream, values)
+            out[start : start + chunk] = corrupted.view(part.shape)
+    return out.numpy() if isinstance(images, np.ndarray) else out
+
+
+def _tensor(part: np.ndarray | Tensor) -> Tensor:
+    """Return one chunk as a contiguous tensor; of numpy arrays a copy, as some are read-only or memory-mapped."""
+    return part.detach().contiguous() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+
+
+def check(images: Any) -> None:
+    """Raise InputError unless these are images that `corrupt` takes."""
+    expected = "expected uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W)"
+    if not isinstance(images, np.ndarray | Tensor):
+        raise InputError(f"images: {expected} as numpy array or torch tensor, got {type(images).__name__}")
+    shape = tuple(images.shape)
+    if str(images.dtype).removeprefix("torch.") != "uint8":
+        raise InputError(f"images: {expected}, got {images.dtype} {shape}. Fix: scale to 0..255 and cast to uint8")
+    if images.ndim not in (3, 4) or 0 in shape:
+        raise InputError(f"images: {expected}, none of them 0, got {shape}")
+    if images.ndim == 4 and shape[3] not in (1, 3):
+        hint = ". These look channels-first: permute to (N, H, W, C)" if shape[1] in (1, 3) else ""
+        raise InputError(f"images: {expected}, got {shape}{hint}")
+    if images.ndim == 3 and shape[2] in (1, 3):
+        raise InputError(f"images: {expected}, got {shape}. For one image add a first dimension: images[None]")
+    if min(shape[1:3]) < SMALLEST:
+        raise InputError(f"images: expected sides of at least {SMALLEST} pixels, got {shape[1]}x{shape[2]}")

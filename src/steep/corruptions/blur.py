@@ -1,0 +1,209 @@
+"""The five blurs of the benchmark's pictures: defocus, glass, motion, zoom and Gaussian.
+
+Hendrycks & Dietterich, ICLR 2019. All take and return uint8 images (n, H, W, C).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steep.corruptions.filters import correlate, gaussian, levels, pad, planes
+from steep.corruptions.parameters import Values
+from steep.corruptions.random import Stream
+
+
+def gaussian_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Blur with a Gaussian, edge pixels repeated outwards. Draws: none."""
+    (sigma,) = values
+    return levels(gaussian(planes(images), sigma))
+
+
+def defocus_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Correlate with a disk whose edge is smoothed, mirrored at the border. Draws: none."""
+    return levels(correlate(planes(images), disk(*values), "mirror"))
+
+
+@lru_cache(maxsize=64)
+def disk(radius: float, alias_sigma: float) -> list[list[float]]:
+    """Return the defocus kernel: a uniform disk smoothed by a 3x3 Gaussian (5x5 from radius 8 on).
+
+    >>> [round(w, 3) for w in disk(1, 0.1)[1]]
+    [0.2, 0.2, 0.2]
+    """
+    reach = max(8, math.ceil(radius))
+    offsets = np.arange(-reach, reach + 1)
+    inside = (offsets[:, None] ** 2 + offsets[None] ** 2 <= radius**2).astype(np.float64)
+    half = 1 if radius <= 8 else 2
+    bell = np.exp(-0.5 * (np.arange(-half, half + 1) / alias_sigma) ** 2)
+    bell /= bell.sum()
+    kernel = np.pad(inside / inside.sum(), half)
+    for axis in (0, 1):
+        kernel = sum(w * np.roll(kernel, k - half, axis) for k, w in enumerate(bell))
+    # Weights that cannot move a level even together are dropped, and empty rims with them.
+    kernel[kernel < 1e-7] = 0
+    used = np.flatnonzero(kernel.any(0))
+    kernel = kernel[used[0] : used[-1] + 1, used[0] : used[-1] + 1]
+    return [[float(w) for w in row] for row in kernel / kernel.sum()]
+
+
+def glass_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Blur, let pixels take the value of a near one, blur again. Draws per pass: integers (2, H, W).
+
+    A pass visits the pixels from the last to the first and *copies* one of its neighbours into each: the
+    original means to swap two numpy views, which in effect copies one way. A neighbour that was visited
+    earlier in the pass has been overwritten by then, which `copy_sources` resolves without a loop.
+    """
+    sigma, shift, iterations = values[0], int(values[1]), int(values[2])
+    n, height, width, channels = images.shape
+    x = levels(gaussian(planes(images), sigma))
+    packed = torch.zeros(n, height, width, 4, dtype=torch.uint8, device=images.device)
+    packed[..., :channels] = x
+    pixels = packed.view(torch.int32).view(n, height * width)  # all channels of a pixel in one number
+    for _ in range(iterations):
+        moves = stream.integers(-shift, shift, 2, height, width)
+        pixels = pixels.gather(1, copy_sources(moves[:, 0], moves[:, 1], shift))
+    x = pixels.view(torch.uint8).view(n, height, width, 4)[..., :channels]
+    return levels(gaussian(planes(x), sigma))
+
+
+def copy_sources(dx: Tensor, dy: Tensor, shift: int) -> Tensor:
+    """Find for each pixel whose original value it holds after one pass of copies, (n, H * W) int64.
+
+    dx, dy: moves (n, H, W) in [-shift, shift). Rows run from H-shift down to shift+1 and columns likewise, the
+    row being the outer loop; pixels outside that range are never written.
+    """
+    n, height, width = dx.shape
+    row = torch.arange(height, device=dx.device)[:, None]
+    column = torch.arange(width, device=dx.device)[None]
+    # The first row visited is H - shift, which for shift 1 is the last one.
+    visited = (row > shift) & (row <= height - shift) & (column > shift) & (column <= width - shift)
+    here = (row * width + column).expand(n, -1, -1)
+    source = torch.where(visited, (row + dy) * width + (column + dx), here)
+    if shift == 1:  # moves go up or left, to pixels not yet visited: they still hold their own value
+        return source.view(n, -1)
+    # A source later in reading order was visited before: it holds what *its* source held then. Following such
+    # links needs as many steps as the longest chain; doubling the links needs the logarithm of it.
+    count = height * width
+    here, source = here.reshape(n, -1), source.view(n, -1)
+    follow = (source > here) & visited.view(1, -1).expand(n, -1).gather(1, source)
+    link = torch.where(follow, source, here)
+    for _ in range(math.ceil(math.log2(count))):
+        link = link.gather(1, link)
+    # `link` is now the last pixel of the chain, and its own source was not yet overwritten when it was read.
+    return source.gather(1, link)
+
+
+def motion_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Blur along a line of random direction. Draws: uniform (), the angle in U(-45°, 45°)."""
+    radius, sigma = values
+    angle = stream.between(-45, 45)
+    blurred = drag(images.permute(0, 3, 1, 2).contiguous(), angle, radius, sigma)
+    return blurred.permute(0, 2, 3, 1).contiguous()
+
+
+def drag(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
+    """Motion-blur uint8 planes (n, C, H, W) at angles (n,) in degrees, the way ImageMagick does.
+
+    One-sided: tap i of 2 * ceil(radius) + 1 has weight exp(-i²/2 sigma²) and reads the pixel i steps along the
+    line, rounded to whole pixels, clamped to the image.
+    """
+    n, _, height, width = x.shape
+    taps = [math.exp(-0.5 * (i / sigma) ** 2) for i in range(2 * math.ceil(radius) + 1)]
+    taps = [w / sum(taps) for w in taps]
+    while taps[-1] < 1e-7:  # cannot move a level
+        taps.pop()
+    radians = torch.deg2rad(angle.to(torch.float64))
+    step = torch.arange(len(taps), dtype=torch.float64, device=x.device)[:, None]
+    dx = torch.ceil(step * torch.cos(radians) - 0.5).to(torch.int64)  # (taps, n)
+    dy = torch.ceil(step * torch.sin(radians) - 0.5).to(torch.int64)
+    # Pad once by the longest reach, then each tap is a window of the padded image: offsets differ by image,
+    # and indexing windows copies whole rows where indexing pixels would look up every one.
+    reach = len(taps) - 1
+    padded = pad(pad(x, reach, reach, 2, "edge"), reach, reach, 3, "edge")
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
+    image = torch.arange(n, device=x.device)
+    total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    for i, weight in enumerate(taps):
+        total.add_(windows[image, dy[i] + reach, dx[i] + reach].to(torch.float32).mul_(weight))
+    # ImageMagick rounds to 16 bits before the level is truncated: floor(round(257 s) / 257).
+    return total.add_(0.5 / 257).clamp_(0, 255).to(torch.uint8)
+
+
+def zoom_factors(stop: float) -> list[float]:
+    """Return the zoom factors: arange(1, stop, 0.01) with its float errors, which decide the last one.
+
+    >>> [len(zoom_factors(s)) for s in (1.06, 1.11, 1.16, 1.21, 1.26)]
+    [7, 12, 16, 21, 26]
+    """
+    return [float(z) for z in np.arange(1, stop, 0.01)]
+
+
+def zoom_matrix(size: int, factor: float) -> np.ndarray:
+    """Return the (size, size) float64 matrix of one axis of the clipped zoom.
+
+    The centred ceil(size / factor) pixels are resized linearly, end points on end points, to
+    round(that * factor) pixels, of which the middle `size` are kept.
+    """
+    kept = math.ceil(size / factor)
+    top = (size - kept) // 2
+    zoomed = round(kept * factor)
+    position = np.arange(size) + (zoomed - size) // 2
+    source = position * ((kept - 1) / (zoomed - 1)) if zoomed > 1 else np.zeros(size)
+    low = np.clip(np.floor(source).astype(int), 0, max(kept - 2, 0))
+    share = source - low
+    matrix = np.zeros((size, size))
+    rows = np.arange(size)
+    matrix[rows, top + low] += 1 - share
+    matrix[rows, top + np.minimum(low + 1, kept - 1)] += share
+    return matrix
+
+
+Patch = tuple[int, int, int, int, int, int, Tensor]
+
+
+@lru_cache(maxsize=16)
+def _zoom_patches(stop: float, height: int, width: int, device: torch.device) -> list[Patch]:
+    """Write the mean over all zooms as weights by offset: (dy, dx, top, bottom, left, right, weights).
+
+    A pixel reads only from its own neighbourhood, so for each offset the weights are zero outside one
+    rectangle; adding up these rectangles is far less work than one resize per factor.
+    """
+    factors = zoom_factors(stop)
+    bands = []  # per axis: offset -> (factors, size) weights of that diagonal
+    for size in (height, width):
+        matrices = np.stack([np.eye(size), *(zoom_matrix(size, z) for z in factors)])  # the image counts too
+        band = {}
+        for offset in range(1 - size, size):
+            diagonal = np.zeros((len(matrices), size))
+            inside = slice(max(-offset, 0), size - max(offset, 0))
+            diagonal[:, inside] = np.diagonal(matrices, offset, 1, 2)
+            if diagonal.any():
+                band[offset] = diagonal
+        bands.append(band)
+    patches = []
+    for dy, by_row in bands[0].items():
+        for dx, by_column in bands[1].items():
+            weights = by_row.T @ by_column / len(by_row)  # (H, W)
+            rows, columns = np.flatnonzero(weights.any(1)), np.flatnonzero(weights.any(0))
+            if len(rows):
+                top, bottom = int(rows[0]), int(rows[-1]) + 1
+                left, right = int(columns[0]), int(columns[-1]) + 1
+                part = torch.from_numpy(weights[top:bottom, left:right].astype(np.float32)).to(device)
+                patches.append((dy, dx, top, bottom, left, right, part))
+    return patches
+
+
+def zoom_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Average the image and its zooms towards the centre. Draws: none."""
+    (stop,) = values
+    x = planes(images)
+    total = torch.zeros_like(x)
+    for dy, dx, top, bottom, left, right, weights in _zoom_patches(stop, *images.shape[1:3], images.device):
+        seen = x[..., top + dy : bottom + dy, left + dx : right + dx]
+        total[..., top:bottom, left:right].add_(seen * weights)
+    return levels(total)

@@ -1,0 +1,97 @@
+"""Snow, frost and fog.
+
+Hendrycks & Dietterich, ICLR 2019. All take and return uint8 images (n, H, W, C).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from steep.corruptions import frost as pictures
+from steep.corruptions.blur import drag, zoom_matrix
+from steep.corruptions.filters import levels, planes
+from steep.corruptions.parameters import Values
+from steep.corruptions.plasma import plasma
+from steep.corruptions.random import Stream
+
+LUMA = (0.299, 0.587, 0.114)
+
+
+def grey(x: Tensor) -> Tensor:
+    """Return the luma of planes (n, C, H, W) as (n, 1, H, W); a grey picture is its own."""
+    if x.shape[1] == 1:
+        return x
+    red, green, blue = (x[:, c : c + 1] * weight for c, weight in enumerate(LUMA))
+    return red.add_(green).add_(blue)
+
+
+def fog(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Add a cloud and darken back into range. Draws: those of `plasma`.
+
+    The cloud lives on a torus whose side is a power of two; for other sizes it is cut from the next larger.
+    """
+    strength, decay = values
+    height, width = images.shape[1:3]
+    side = 1 << (max(height, width) - 1).bit_length()
+    cloud = plasma(stream, side, decay)[:, None, :height, :width]
+    x = planes(images)
+    brightest = x.amax((1, 2, 3), keepdim=True)
+    full = 255 * strength
+    return levels(x.add_(cloud * full).mul_(brightest / (brightest + full)))
+
+
+def frost(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Mix in a random window of one of five frost pictures. Draws: integers picture, row, column.
+
+    Rows and columns are drawn from their own range per picture: the draw is a uniform number that the
+    picture's size scales, rounded down.
+    """
+    image_weight, frost_weight = values
+    height, width, channels = images.shape[1:]
+    atlas, heights, widths = pictures.atlas(height, width, channels, images.device)  # (5, C, Hmax, Wmax)
+    picture = stream.integers(0, pictures.COUNT)
+    spot = stream.uniform(2).to(torch.float64)
+    row = (spot[:, 0] * (heights[picture] - height)).to(torch.int64)
+    column = (spot[:, 1] * (widths[picture] - width)).to(torch.int64)
+    windows = atlas.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
+    layer = windows[picture, row, column].to(torch.float32)  # (n, C, H, W)
+    return levels(planes(images).mul_(image_weight).add_(layer.mul_(frost_weight)))
+
+
+def snow(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Whiten the picture and add flakes dragged by the wind. Draws: normal (H, W), then uniform (): the angle."""
+    mean, std, zoom, threshold, radius, sigma, mix = values
+    height, width = images.shape[1:3]
+    layer = stream.normal(height, width).mul_(std).add_(mean)
+    layer = _zoomed(layer, zoom)
+    layer = layer.masked_fill_(layer < threshold, 0).clamp_(0, 1).mul_(255).to(torch.uint8)
+    angle = stream.between(-135, -45)
+    layer = drag(layer[:, None], angle, radius, sigma).to(torch.float32)
+    x = planes(images)
+    white = torch.maximum(x, grey(x) * 1.5 + 127.5)
+    return levels(x.mul_(mix).add_(white.mul_(1 - mix)).add_(layer).add_(layer.flip((2, 3))))
+
+
+@lru_cache(maxsize=32)
+def _axis(size: int, factor: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what one axis of the clipped zoom reads: (first index, second index, weight of the second)."""
+    matrix = torch.from_numpy(zoom_matrix(size, factor))
+    first = (matrix > 0).to(torch.int64).argmax(1)
+    second = (first + 1).clamp(max=size - 1)
+    share = torch.where(second > first, matrix.gather(1, second[:, None])[:, 0], 0.0)
+    return first.to(device), second.to(device), share.to(torch.float32).to(device)
+
+
+def _zoomed(x: Tensor, factor: float) -> Tensor:
+    """Zoom (n, H, W) into its centre, same size out."""
+    if factor == 1:
+        return x
+    first, second, share = _axis(x.shape[1], factor, x.device)
+    top, bottom = x.index_select(1, first), x.index_select(1, second)
+    x = bottom.sub_(top).mul_(share[:, None]).add_(top)
+    first, second, share = _axis(x.shape[2], factor, x.device)
+    left, right = x.index_select(2, first), x.index_select(2, second)
+    return right.sub_(left).mul_(share).add_(left)

@@ -1,0 +1,118 @@
+"""Arrays of pictures on disk and in memory: their types, checksums, reading and writing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steep.errors import DataError
+from steep.files import writing
+
+Images: TypeAlias = NDArray[np.uint8]  # (N, H, W, C)
+Labels: TypeAlias = NDArray[np.int64]  # (N,)
+
+_BLOCK = 1 << 24  # bytes hashed or written at a time: a memory-mapped array stays on disk
+
+
+def sha256(array: NDArray[Any]) -> str:
+    """Return the sha256 of an array's bytes in C order, reading it block by block.
+
+    >>> sha256(np.frombuffer(b"abc", np.uint8))[:16]
+    'ba7816bf8f01cfea'
+    """
+    digest = hashlib.sha256()
+    for block in _blocks(array):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_npy(path: Path, array: NDArray[Any]) -> None:
+    """Write a .npy file, whole or not at all."""
+    with writing(path) as file:
+        write_header(file, array.shape, array.dtype)
+        for block in _blocks(array):  # not array.tofile: it hides the errno of a full disk
+            file.write(block)
+
+
+def write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Write the header of a C-order .npy file, so that its data can follow in pieces."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """Memory-map a .npy file. Pickled, truncated and overlong files are refused."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError, SyntaxError) as error:
+        raise DataError(f"{path}: not a whole .npy file of plain numbers ({error})") from error
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path}: expected one .npy array, got {type(array).__name__}")
+    extra = path.stat().st_size - array.nbytes - getattr(array, "offset", 0)
+    if extra > 0 and isinstance(array, np.memmap):
+        raise DataError(f"{path}: {extra} bytes more than its header {array.shape} asks for; it is damaged")
+    return array
+
+
+def as_images(array: NDArray[Any], where: str) -> Images:
+    """Check that an array holds pictures: uint8 (N, H, W, C), or (N, H, W) for grey ones."""
+    if array.dtype != np.uint8:
+        raise DataError(
+            f"{where}: images must be uint8 0..255, got {array.dtype}. "
+            "For floats in [0, 1] store (255 * images).round().astype('uint8')"
+        )
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim != 4 or 0 in array.shape:
+        raise DataError(f"{where}: images must be (N, H, W, C) or (N, H, W) and not empty, got {array.shape}")
+    if array.shape[3] not in (1, 3):
+        hint = " (channels first? use images.transpose(0, 2, 3, 1))" if array.shape[1] in (1, 3) else ""
+        raise DataError(f"{where}: images must have 1 or 3 channels last, got {array.shape}{hint}")
+    return array
+
+
+def as_labels(array: NDArray[Any], count: int, where: str) -> Labels:
+    """Check that an array holds one class index per picture and return it as int64."""
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{where}: labels must be whole numbers, got {array.dtype}")
+    labels = np.array(array, dtype=np.int64)
+    if labels.shape != (count,):
+        raise DataError(f"{where}: expected one label for each of {count} images, got shape {array.shape}")
+    if count and labels.min() < 0:
+        raise DataError(f"{where}: labels must be 0 or more, got {labels.min()}")
+    return labels
+
+
+def resized(images: Images, size: int) -> Images:
+    """Resize every picture to `size` × `size` (Pillow, bilinear with antialiasing)."""
+    from PIL import Image
+
+    count, height, width, channels = images.shape
+    if (height, width) == (size, size):
+        return images
+    out = np.empty((count, size, size, channels), np.uint8)
+    for index in range(count):
+        picture = Image.fromarray(np.ascontiguousarray(images[index].squeeze()))
+        smooth = picture.resize((size, size), Image.Resampling.BILINEAR)
+        out[index] = np.asarray(smooth).reshape(size, size, channels)
+    return out
+
+
+def _blocks(array: NDArray[Any]) -> Iterator[memoryview]:
+    if array.ndim == 0 or array.nbytes <= _BLOCK:
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        return
+    rows = max(1, _BLOCK // max(1, array.nbytes // array.shape[0]))
+    for start in range(0, array.shape[0], rows):
+        yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8).data

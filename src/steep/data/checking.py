@@ -1,0 +1,91 @@
+"""Compare an existing corruption set with the one steep makes, by statistics of a sample."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steep import corruptions
+from steep.data.arrays import Images
+from steep.data.corrupted import SEVERITIES, check_request, made, manifest_of, variant
+from steep.data.downloads import Progress, silent
+from steep.data.imageset import ImageSet
+from steep.errors import DataError
+
+_LEVELS = 0.5  # grey levels a mean may be off besides chance
+_ERRORS = 4.0  # standard errors that count as chance
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One corruption at one severity: (theirs, ours) of each statistic in grey levels, and what follows.
+
+    `verdict` is identical (every byte), same (apart from chance) or differs.
+    """
+
+    corruption: str
+    severity: int
+    mean: tuple[float, float]
+    std: tuple[float, float]
+    distance: tuple[float, float]  # mean absolute distance to the clean picture
+    verdict: str
+
+
+def check(
+    folder: str | os.PathLike[str],
+    data: ImageSet,
+    *,
+    only: Sequence[str] | None = None,
+    severities: Sequence[int] = SEVERITIES,
+    seed: int = 0,
+    sample: int = 500,
+    progress: Progress = silent,
+) -> list[Comparison]:
+    """Compare the corrupted set in `folder` with ours on the first `sample` pictures of the clean set `data`.
+
+    The pictures are compared one to one: a statistic differs when the mean of the differences exceeds half a grey level
+    by more than four standard errors, so that another random draw passes and another parameter does not.
+    """
+    place = Path(folder)
+    manifest = manifest_of(place)
+    part = replace(data, images=data.images[:sample], labels=data.labels[:sample])
+    rows: list[Comparison] = []
+    wanted = [(name, level) for name in (only or corruptions.CORRUPTIONS) for level in severities]
+    for done, (name, level) in enumerate(wanted, 1):
+        check_request(name, level)
+        theirs = variant(place, data.name, name, level, sample, manifest)
+        progress(f"{name} {level}", done, len(wanted))
+        if theirs is None:
+            if only:
+                raise DataError(f"{place}: holds no {name} of severity {level}")
+            continue
+        images = theirs[0]
+        if images.shape != part.images.shape:
+            raise DataError(f"{place}: {name} {level}: expected {part.images.shape} for a sample, got {images.shape}")
+        ours = made(part, name, level, seed=seed).images
+        rows.append(_compared(name, level, images, ours, part.images))
+    if not rows:
+        raise DataError(f"{place}: holds no corruption in a published layout (fog.npy or fog/1/class/*.JPEG)")
+    return rows
+
+
+def _compared(name: str, level: int, theirs: Images, ours: Images, clean: Images) -> Comparison:
+    left, right = _statistics(theirs, clean), _statistics(ours, clean)  # each (3, N)
+    gap = left - right
+    chance = _ERRORS * gap.std(axis=1) / np.sqrt(gap.shape[1])
+    alike = bool((np.abs(gap.mean(axis=1)) <= _LEVELS + chance).all())
+    verdict = "identical" if np.array_equal(theirs, ours) else "same" if alike else "differs"
+    pairs = [(float(a), float(b)) for a, b in zip(left.mean(axis=1), right.mean(axis=1), strict=True)]
+    return Comparison(name, level, pairs[0], pairs[1], pairs[2], verdict)
+
+
+def _statistics(images: Images, clean: Images) -> NDArray[np.float64]:
+    """Mean, spread and distance to clean of each picture: (3, N)."""
+    flat = images.reshape(len(images), -1).astype(np.float32)
+    away = np.abs(flat - clean.reshape(len(clean), -1).astype(np.float32))
+    return np.stack([flat.mean(1), flat.std(1), away.mean(1)]).astype(np.float64)

@@ -1,0 +1,245 @@
+"""`load`: every set by name, with one interface for clean, corrupted, bundled and private data."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steep.data import corrupted
+from steep.data.arrays import Images, Labels, as_images, as_labels, read_npy, resized, sha256
+from steep.data.formats import from_class_folders
+from steep.data.imageset import ImageSet
+from steep.data.known import KNOWN
+from steep.data.sources import default_root, obtain
+from steep.errors import DataError, InputError, unknown
+
+NAMES = (*KNOWN, "mnist-rotated", "digits", "folder", "arrays")
+"""What `load` knows; every one also with `-c` at the end."""
+
+_DIGITS_TEST = 500  # of 1,797
+
+
+def load(
+    name: str,
+    split: str = "test",
+    root: str | os.PathLike[str] | None = None,
+    *,
+    limit: int | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+    domain: str | None = None,
+    corruption: str | None = None,
+    severity: int | None = None,
+    seed: int = 0,
+) -> ImageSet:
+    """Load a set by name.
+
+    Args:
+        name: cifar10, cifar100, tiny-imagenet, pacs, mnist, mnist-rotated (turned by 90 degrees), digits, folder or
+            arrays; with `-c` at the end the same set corrupted.
+        split: train or test (tiny-imagenet: test is its validation part; pacs: test is the whole domain, train and val
+            are nine tenths and one tenth of it).
+        root: where data lives, by default `STEEP_DATA` or the user's cache folder. For folder: the directory with one
+            folder per class, or with a folder per split above them. For arrays: an .npz with images and labels, or a
+            directory with images.npy and labels.npy (or test-images.npy and test-labels.npy).
+        limit: only the first so many pictures.
+        size: resize to size × size. Sets with a published corruption table are corrupted first and resized then, all
+            others the other way round.
+        channels: 3 repeats the one plane of a grey set.
+        domain: of pacs: photo, art_painting, cartoon or sketch.
+        corruption, severity, seed: which variant of a -c set. Files in the published layout below `root` are used where
+            they are there, otherwise the pictures are made on the fly; `origin` says which.
+
+    >>> digits = load("digits", size=32, limit=100)
+    >>> digits.images.shape, str(digits.images.dtype), digits.labels.shape, digits.classes[:3]
+    ((100, 32, 32, 1), 'uint8', (100,), ('0', '1', '2'))
+    """
+    base = name.removesuffix("-c")
+    if base not in NAMES:
+        raise unknown("data set", name, (*NAMES, *(f"{known}-c" for known in NAMES)))
+    if base != "pacs" and domain is not None:
+        raise InputError(f"{name} has no domains, got domain={domain!r}; only pacs has")
+    for option, value in (("limit", limit), ("size", size)):
+        if value is not None and value < 1:
+            raise InputError(f"{option}: expected 1 or more, got {value}")
+    place = Path(root).expanduser() if root is not None else default_root()
+    resize_last = corrupted.table_of(base) is not None
+    if name == base:
+        if corruption is not None or severity is not None:
+            raise InputError(f"{name} is the clean set: for corruption={corruption!r} load {name + '-c'!r}")
+        found = _first(_clean(base, split, place, domain, size), limit)
+    else:
+        corruption, severity = corrupted.check_request(corruption, severity)
+        if split != "test":
+            raise InputError(f"{name}: corrupted sets are made of the test split, got split={split!r}")
+        whole = None
+        if not resize_last:  # made of whatever is there, so the files on disk must say that they were made of it
+            whole = _shaped(_clean(base, split, place, domain, size), size, channels)
+        found = corrupted.published(
+            base, corruption, severity, place, seed=seed, limit=limit, clean=whole.digest if whole else None
+        ) or corrupted.made(
+            _first(whole or _clean(base, split, place, domain, size), limit), corruption, severity, seed=seed
+        )
+    return _shaped(found, size, channels)
+
+
+def _clean(name: str, split: str, root: Path, domain: str | None, size: int | None) -> ImageSet:
+    special: Mapping[str, Callable[[], ImageSet]] = {
+        "pacs": lambda: _pacs(split, root, domain),
+        "mnist-rotated": lambda: _rotated(split, root),
+        "digits": lambda: _digits(split),
+        "folder": lambda: _folder(split, root, size),
+        "arrays": lambda: _arrays(split, root),
+    }
+    return special[name]() if name in special else _known(name, split, root)
+
+
+def _known(name: str, split: str, root: Path) -> ImageSet:
+    spec = KNOWN[name]
+    if split not in spec.splits:
+        raise unknown(f"split of {name}", split, spec.splits)
+    stored = obtain(name, spec.splits[split], root)
+    return ImageSet(
+        images=stored.data.images,
+        labels=stored.data.labels,
+        classes=spec.classes or stored.data.classes,
+        name=name,
+        split=split,
+        origin=stored.origin,
+        digest=stored.digest,
+    )
+
+
+def _pacs(split: str, root: Path, domain: str | None) -> ImageSet:
+    spec = KNOWN["pacs"]
+    if domain is None or domain not in spec.parts:
+        raise unknown("domain of pacs", str(domain), spec.parts)
+    if split not in ("train", "val", "test"):
+        raise unknown("split of pacs", split, ("train", "val", "test"))
+    stored = obtain("pacs", domain, root)
+    images: Images = stored.data.images
+    labels: Labels = stored.data.labels
+    if split != "test":  # every tenth picture is held out; classes lie one after the other, so all are covered
+        held = np.arange(len(labels)) % 10 == 9
+        rows = np.flatnonzero(held if split == "val" else ~held)
+        images, labels = images[rows], labels[rows]
+    return ImageSet(
+        images=images,
+        labels=labels,
+        classes=spec.classes,
+        name="pacs",
+        split=f"{domain}-{split}",
+        origin=stored.origin,
+        digest=stored.digest if split == "test" else sha256(images),
+    )
+
+
+def _rotated(split: str, root: Path) -> ImageSet:
+    upright = _known("mnist", split, root)
+    turned = np.ascontiguousarray(np.rot90(upright.images, axes=(1, 2)))  # counter-clockwise
+    return replace(upright, images=turned, name="mnist-rotated", digest=sha256(turned))
+
+
+def _digits(split: str) -> ImageSet:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise DataError("digits come with scikit-learn. Run: pip install 'steep[demo]'") from None
+    if split not in ("train", "test"):
+        raise unknown("split of digits", split, ("train", "test"))
+    bundle = load_digits()
+    pixels = np.rint(bundle.images * (255 / 16)).astype(np.uint8)[..., None]  # 0..16 → 0..255
+    order = np.random.RandomState(0).permutation(len(pixels))  # the frozen generator: the same split for ever
+    rows = np.sort(order[:_DIGITS_TEST] if split == "test" else order[_DIGITS_TEST:])
+    images = np.ascontiguousarray(pixels[rows])
+    return ImageSet(
+        images=images,
+        labels=bundle.target[rows].astype(np.int64),
+        classes=tuple("0123456789"),
+        name="digits",
+        split=split,
+        origin="bundled with scikit-learn",
+        digest=sha256(images),
+    )
+
+
+def _folder(split: str, root: Path, size: int | None) -> ImageSet:
+    if not root.is_dir():
+        raise DataError(f"{root}: not a folder. Give root= the directory with one folder of pictures per class")
+    other = {"test": ("test", "val"), "val": ("val", "test")}.get(split, (split,))
+    here = next((root / below for below in other if (root / below).is_dir()), root)
+    data = from_class_folders(here, size)
+    return ImageSet(
+        images=data.images,
+        labels=data.labels,
+        classes=data.classes,
+        name="folder",
+        split=split,
+        origin=f"folder: {here.name}",
+        digest=sha256(data.images),
+    )
+
+
+def _arrays(split: str, root: Path) -> ImageSet:
+    if root.suffix == ".npz":
+        pixels, numbers = _from_npz(root)
+    else:
+        stems = (f"{split}-", "")
+        pair = [(root / f"{stem}images.npy", root / f"{stem}labels.npy") for stem in stems]
+        chosen = next((files for files in pair if all(file.exists() for file in files)), None)
+        if chosen is None:
+            raise DataError(
+                f"{root}: expected an .npz, or a folder with images.npy and labels.npy "
+                f"(or {split}-images.npy and {split}-labels.npy)"
+            )
+        pixels, numbers = read_npy(chosen[0]), read_npy(chosen[1])
+    images = as_images(pixels, str(root))
+    labels = as_labels(numbers, len(images), str(root))
+    return ImageSet(
+        images=images,
+        labels=labels,
+        classes=tuple(map(str, range(int(labels.max()) + 1))),
+        name="arrays",
+        split=split,
+        origin=f"arrays: {root.name}",
+        digest=sha256(images),
+    )
+
+
+def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as bundle:
+            for pair in (("images", "labels"), ("x", "y"), ("arr_0", "arr_1")):
+                if all(key in bundle for key in pair):
+                    images, labels = (bundle[key] for key in pair)
+                    if isinstance(images, np.ndarray) and isinstance(labels, np.ndarray):
+                        return images, labels
+                    raise ValueError("a member is no array")
+            raise DataError(f"{path}: expected arrays named images and labels, found {sorted(bundle)}")
+    except (ValueError, EOFError, OSError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: not a whole .npz of plain numbers ({error})") from error
+
+
+def _first(data: ImageSet, limit: int | None) -> ImageSet:
+    if limit is None or limit >= len(data):
+        return data
+    images = data.images[:limit]
+    return replace(data, images=images, labels=data.labels[:limit], digest=sha256(images))
+
+
+def _shaped(data: ImageSet, size: int | None, channels: int | None) -> ImageSet:
+    """Resize and repeat planes as asked; nothing is copied where nothing changes."""
+    images = data.images if size is None else resized(data.images, size)
+    if channels is not None and channels != images.shape[3]:
+        if channels != 3 or images.shape[3] != 1:
+            raise InputError(f"channels: {data.name} has {images.shape[3]}, only 1 → 3 is possible, got {channels}")
+        images = np.repeat(images, 3, axis=3)
+    return data if images is data.images else replace(data, images=images, digest=sha256(images))

@@ -1,0 +1,259 @@
+"""Batches on the device, and the protocols in which shifts follow each other.
+
+A stream is a sequence of `Segment`s. The caller resets the adapter where a segment says so and otherwise goes on:
+
+    for segment in stream("continual", shifts, batch_size=200, device="cuda"):
+        if segment.reset:
+            adapter.reset()
+        for x, y in segment.batches:  # x (B, C, H, W) float32 in [0, 1], y (B,) int64, both on the device
+            logits = adapter(x)
+
+Pictures stay uint8 in memory (or on disk, memory-mapped) until their batch is made; they become floats on the device.
+Everything is decided by the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steep.data.arrays import Images, Labels
+from steep.data.imageset import ImageSet
+from steep.errors import InputError, unknown
+
+Order: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """The pictures of one or several sets in a fixed order; can be iterated any number of times.
+
+    `order` indexes the sets as if they were one after the other; None keeps them as they are.
+    """
+
+    sets: tuple[ImageSet, ...]
+    batch_size: int
+    device: torch.device
+    order: Order | None = None
+
+    def __len__(self) -> int:
+        return -(-self.images // self.batch_size)
+
+    @property
+    def images(self) -> int:
+        """How many pictures one pass yields."""
+        return len(self.order) if self.order is not None else sum(map(len, self.sets))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, self.images, self.batch_size):
+            stop = min(start + self.batch_size, self.images)
+            rows = np.arange(start, stop) if self.order is None else self.order[start:stop]
+            pixels, labels = self._gather(rows)
+            yield to_device(pixels, self.device), torch.from_numpy(labels).to(self.device)
+
+    def _gather(self, rows: Order) -> tuple[Images, Labels]:
+        """Copy the given rows out of the sets, which may be read-only maps of files."""
+        if len(self.sets) == 1:
+            only = self.sets[0]
+            if self.order is None:  # a slice of a map reads one stretch of the file
+                span = slice(int(rows[0]), int(rows[-1]) + 1)
+                return np.array(only.images[span]), np.array(only.labels[span])
+            return np.asarray(only.images[rows]), np.asarray(only.labels[rows])
+        ends = np.cumsum([len(data) for data in self.sets])
+        which = np.searchsorted(ends, rows, side="right")
+        pixels = np.empty((len(rows), *self.sets[0].images.shape[1:]), np.uint8)
+        labels = np.empty(len(rows), np.int64)
+        for index in np.unique(which):
+            at = np.flatnonzero(which == index)
+            inside = rows[at] - (ends[index] - len(self.sets[index]))
+            pixels[at] = self.sets[index].images[inside]
+            labels[at] = self.sets[index].labels[inside]
+        return pixels, labels
+
+
+def to_device(images: Images, device: torch.device | str = "cpu") -> Tensor:
+    """Move uint8 (B, H, W, C) pictures to the device and make them float32 (B, C, H, W) in [0, 1] there.
+
+    >>> to_device(np.full((1, 2, 2, 3), 255, np.uint8)).shape
+    torch.Size([1, 3, 2, 2])
+    """
+    there = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
+    most = torch.full((), 255.0, device=there.device)  # dividing by a number, a GPU multiplies by its rounded inverse
+    return there.to(torch.float32, memory_format=torch.contiguous_format).div_(most)
+
+
+def batches(
+    data: ImageSet,
+    batch_size: int = 200,
+    *,
+    device: torch.device | str = "cpu",
+    shuffle: int | None = None,
+    order: Order | None = None,
+) -> Batches:
+    """Batch one set: as it is, shuffled with a seed, or in an order of its own (such as `label_shift`).
+
+    >>> from steep.data import load
+    >>> x, y = next(iter(batches(load("digits"), 64)))
+    >>> x.shape, x.dtype, y.shape
+    (torch.Size([64, 1, 8, 8]), torch.float32, torch.Size([64]))
+    """
+    if shuffle is not None and order is not None:
+        raise InputError("batches: give shuffle= or order=, not both")
+    if shuffle is not None:
+        order = np.random.default_rng(shuffle).permutation(len(data))
+    return _batches((data,), batch_size, device, order)
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """One shift of the test data. `source` may be a function, so that a long list of shifts costs no memory."""
+
+    name: str
+    severity: int
+    source: ImageSet | Callable[[], ImageSet]
+
+    def load(self) -> ImageSet:
+        """Return the pictures."""
+        return self.source if isinstance(self.source, ImageSet) else self.source()
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A stretch of a stream under one shift. With `reset` the caller goes back to the source model before it."""
+
+    name: str
+    severity: int
+    batches: Batches
+    reset: bool
+
+
+Segments: TypeAlias = Iterator[Segment]
+
+
+def reset_per_shift(shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu") -> Segments:
+    """Every shift from the source model again: the protocol of the TEA paper."""
+    for shift in shifts:
+        yield Segment(shift.name, shift.severity, _batches((shift.load(),), batch_size, device), True)
+
+
+def continual(shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu") -> Segments:
+    """One shift after the other with no reset between."""
+    for index, shift in enumerate(shifts):
+        yield Segment(shift.name, shift.severity, _batches((shift.load(),), batch_size, device), index == 0)
+
+
+def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu") -> Segments:
+    """Each kind of shift grows to its worst and fades again (1 → 5 → 1), kinds in the order given, no reset between."""
+    kinds: dict[str, dict[int, Shift]] = {}
+    for shift in shifts:
+        kinds.setdefault(shift.name, {})[shift.severity] = shift
+    path = []
+    for kind in kinds.values():
+        rising = sorted(kind)
+        path += [kind[severity] for severity in (*rising, *rising[-2::-1])]
+    return continual(path, batch_size, device=device)
+
+
+def mixed(
+    shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu", seed: int = 0
+) -> Segments:
+    """All pictures of all shifts in one random order: every batch holds many kinds."""
+    sets = tuple(shift.load() for shift in shifts)
+    order = np.random.default_rng(seed).permutation(sum(map(len, sets)))
+    worst = max((shift.severity for shift in shifts), default=0)
+    if sets:
+        yield Segment("mixed", worst, _batches(sets, batch_size, device, order), True)
+
+
+def label_shifted(
+    shifts: Sequence[Shift],
+    batch_size: int = 200,
+    *,
+    device: torch.device | str = "cpu",
+    delta: float = 0.1,
+    seed: int = 0,
+) -> Segments:
+    """Every shift from the source model again, its classes coming in bursts (see `label_shift`)."""
+    for shift in shifts:
+        data = shift.load()
+        order = label_shift(data.labels, delta, seed=seed)
+        yield Segment(shift.name, shift.severity, _batches((data,), batch_size, device, order), True)
+
+
+def label_shift(labels: Labels, delta: float = 0.1, *, seed: int = 0, slots: int | None = None) -> Order:
+    """Order pictures so that classes come in bursts.
+
+    Time is cut into `slots` (by default as many as there are classes). The pictures of each class are spread over them
+    with proportions drawn from a Dirichlet distribution with concentration `delta`: the smaller, the burstier. Each
+    picture comes exactly once.
+
+    >>> order = label_shift(np.arange(1000) % 10, 0.1, seed=1)
+    >>> bool((np.sort(order) == np.arange(1000)).all())
+    True
+    """
+    if delta <= 0:
+        raise InputError(f"delta: expected more than 0, got {delta}")
+    kinds = np.unique(labels)
+    count = slots if slots is not None else len(kinds)
+    if count < 1:
+        raise InputError(f"slots: expected 1 or more, got {count}")
+    draw = np.random.default_rng(seed)
+    filled: list[list[Order]] = [[] for _ in range(count)]
+    for kind in kinds:
+        members = draw.permutation(np.flatnonzero(labels == kind))
+        cuts = (np.cumsum(draw.dirichlet(np.full(count, delta)))[:-1] * len(members)).round().astype(int)
+        for slot, piece in zip(filled, np.split(members, cuts), strict=True):
+            slot.append(piece)
+    return np.concatenate([draw.permutation(np.concatenate(slot)) for slot in filled])
+
+
+PROTOCOLS: dict[str, Callable[..., Segments]] = {
+    "reset": reset_per_shift,
+    "continual": continual,
+    "gradual": gradual,
+    "mixed": mixed,
+    "label-shift": label_shifted,
+}
+"""The protocols by name."""
+
+
+def stream(
+    protocol: str,
+    shifts: Sequence[Shift],
+    batch_size: int = 200,
+    *,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    delta: float = 0.1,
+) -> Segments:
+    """Run shifts in a protocol by name; `seed` and `delta` matter only where the protocol draws.
+
+    >>> from steep.data import load
+    >>> shifts = [Shift("clean", 0, load("digits"))]
+    >>> [(segment.name, segment.reset, len(segment.batches)) for segment in stream("reset", shifts, 200)]
+    [('clean', True, 3)]
+    """
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    options: dict[str, object] = {"device": device}
+    if protocol in ("mixed", "label-shift"):
+        options["seed"] = seed
+    if protocol == "label-shift":
+        options["delta"] = delta
+    return PROTOCOLS[protocol](shifts, batch_size, **options)
+
+
+def _batches(
+    sets: tuple[ImageSet, ...], batch_size: int, device: torch.device | str, order: Order | None = None
+) -> Batches:
+    if batch_size < 1:
+        raise InputError(f"batch_size: expected 1 or more, got {batch_size}")
+    if len({data.images.shape[1:] for data in sets}) > 1:
+        raise InputError(f"pictures of different shapes cannot share batches: {[data.images.shape for data in sets]}")
+    return Batches(sets, batch_size, torch.device(device), order)

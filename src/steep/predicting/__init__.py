@@ -1,0 +1,8 @@
+"""Predicting: your model, your weights, your pictures, adapted while they are answered."""
+
+from steep.predicting.models import Loaded, load_model
+from steep.predicting.pictures import Pictures, open_pictures
+from steep.predicting.run import Predictions, predict
+from steep.predicting.table import Row, write_table
+
+__all__ = ["Loaded", "Pictures", "Predictions", "Row", "load_model", "open_pictures", "predict", "write_table"]

@@ -1,0 +1,224 @@
+"""A classifier from anywhere: steep's own by name, timm, torchvision, Hugging Face, or a function in your own file.
+
+`file.py:factory` is the only door through which code of the user's is run; every other name only looks things up,
+and weights are read as tensors, never as programs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from steep import models
+from steep.errors import CheckpointError, InputError, unknown
+from steep.models import checkpoints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A model ready for images in [0, 1], and what its weights say of the pictures it wants."""
+
+    model: nn.Module
+    classes: tuple[str, ...]  # empty: unknown
+    channels: int
+    size: int | None  # None: unknown
+
+
+@dataclass(frozen=True)
+class _Made:
+    model: nn.Module
+    mean: Sequence[float] | None = None  # what the library says its weights were trained with
+    std: Sequence[float] | None = None
+    size: int | None = None
+
+
+def load_model(
+    name: str,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    pretrained: bool = False,
+    num_classes: int | None = None,
+    classes: Sequence[str] = (),
+    channels: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Loaded:
+    """Build a model, bring in its weights and put its input normalisation before it.
+
+    Args:
+        name: a name in `steep.models`, `timm:NAME`, `torchvision:NAME`, `hf:NAME`, or `file.py:factory`, a function
+            that returns the model. This one runs the code in that file.
+        weights: a file of weights, or the name of weights that come with steep.
+        pretrained: let timm, torchvision or Hugging Face download theirs, with their normalisation.
+        num_classes: number of logits, where neither `classes` nor the weights tell.
+        classes: the names of the classes in order.
+        channels: of the model's input, where its weights do not tell; 3 otherwise.
+        mean: with `std`, one number per channel that the model wants its input normalised with.
+        std: see `mean`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = checkpoints.save(models.build("wrn-10-1", 7, in_channels=1), f"{folder}/net.safetensors")
+    ...     loaded = load_model("wrn-10-1", weights=file, mean=[0.5], std=[0.25])
+    >>> type(loaded.model).__name__, loaded.model.model.fc.out_features, loaded.channels
+    ('Normalized', 7, 1)
+    """
+    if (mean is None) != (std is None):
+        raise InputError("mean and std: expected both or neither")
+    door, _, rest = name.partition(":")
+    own = name.rpartition(":")
+    stored = checkpoints.read(find_weights(weights)) if weights is not None else None
+    tensors: Mapping[str, Tensor] = stored.tensors if stored else {}
+    carried = {"mean", "std"} <= tensors.keys()  # saved with its `Normalized`
+    said = stored.metadata if stored else {}
+    classes = tuple(classes) or tuple(_json(said.get("classes"), []))
+    prefix = "model." if carried else ""
+    count = num_classes or len(classes) or _rows(tensors.get(prefix + "fc.weight"), 0)
+    planes = channels or _rows(tensors.get(prefix + "conv1.weight"), 1) or 3
+    if num_classes and classes and num_classes != len(classes):
+        raise InputError(f"num_classes: expected {len(classes)}, as there are class names, got {num_classes}")
+    if own[0].endswith(".py"):
+        made = _Made(_from_file(Path(own[0]).expanduser(), own[2], count))
+    elif door in _DOORS and rest:
+        if not pretrained and stored is None:
+            raise InputError(f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them")
+        made = _made(name, lambda: _DOORS[door](rest, count, pretrained and stored is None))
+    else:
+        made = _Made(_named(name, count, planes, stored is not None))
+    if stored is not None and not carried:
+        checkpoints.load(made.model, find_weights(weights))
+    if mean is None and not carried and pretrained:
+        mean, std = made.mean, made.std
+    model = made.model
+    if carried:
+        model = models.Normalized(model, tensors["mean"], tensors["std"])
+        checkpoints.load(model, find_weights(weights))
+        if mean is not None:
+            raise InputError("mean and std: the weights carry their own normalisation; leave --mean and --std out")
+    elif mean is not None and std is not None:
+        model = models.Normalized(model, mean, std)
+    shape = _json(said.get("image_shape"), [])
+    size = shape[0] if len(shape) == 3 and shape[0] == shape[1] else made.size if pretrained else None
+    return Loaded(model=model.eval(), classes=classes, channels=planes, size=size)
+
+
+def find_weights(weights: str | os.PathLike[str] | None) -> Path:
+    """Return a file of weights as it is, or the file in the package that a bare name means.
+
+    >>> find_weights("mine/net.pt").name
+    'net.pt'
+    """
+    path = Path(str(weights)).expanduser()
+    packaged = Path(str(resources.files("steep") / "assets" / f"{weights}.safetensors"))
+    return packaged if not path.exists() and path.name == str(weights) and packaged.is_file() else path
+
+
+def _named(name: str, count: int, channels: int, has_weights: bool) -> nn.Module:
+    if not has_weights and (name in models.MODELS or name.startswith("wrn-")):
+        raise InputError(f"model {name}: expected weights, got none: its answers would be noise. Give --weights FILE")
+    if not count:
+        if name not in models.MODELS and not name.startswith("wrn-"):
+            doors = ("timm:NAME", "torchvision:NAME", "hf:NAME", "file.py:factory", "wrn-DEPTH-WIDTH")
+            raise unknown("model", name, [*models.MODELS, *doors])
+        raise CheckpointError(f"weights: no fc.weight in them, so they are not of a {name}")
+    return models.build(name, count, in_channels=channels)
+
+
+def _from_file(path: Path, factory: str, count: int) -> nn.Module:
+    """Run the user's file and call the function in it, with num_classes where it takes and we know them."""
+    if not path.is_file():
+        raise InputError(f"model {path}:{factory}: no file {path}")
+    spec = importlib.util.spec_from_file_location(f"steep_user_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    where = f"{path}:{factory}"
+    _attempt(where, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+    make = getattr(module, factory, None)
+    if not callable(make):
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown(f"factory in {path}", factory, functions)
+    takes = "num_classes" in inspect.signature(make).parameters
+    model = _attempt(where, lambda: make(num_classes=count) if takes and count else make())
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model {where}: expected it to return a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
+def _timm(name: str, count: int, pretrained: bool) -> _Made:
+    timm = _library("timm")
+    model = timm.create_model(name, pretrained=pretrained, **({"num_classes": count} if count else {}))
+    about = getattr(model, "pretrained_cfg", None) or {}
+    return _Made(model, about.get("mean"), about.get("std"), (about.get("input_size") or (3, None, None))[1])
+
+
+def _torchvision(name: str, count: int, pretrained: bool) -> _Made:
+    zoo = _library("torchvision").models
+    theirs = zoo.get_model_weights(name).DEFAULT
+    if pretrained and count not in (0, len(theirs.meta["categories"])):
+        raise InputError(f"num_classes: the pretrained {name} has {len(theirs.meta['categories'])}, got {count}")
+    options = {} if pretrained or not count else {"num_classes": count}
+    model = zoo.get_model(name, weights=theirs if pretrained else None, **options)
+    eye = theirs.transforms()
+    return _Made(model, eye.mean, eye.std, eye.crop_size[0])
+
+
+def _huggingface(name: str, count: int, pretrained: bool) -> _Made:
+    hub = _library("transformers")
+    options = {"num_labels": count} if count else {}
+    if not pretrained:
+        return _Made(hub.AutoModelForImageClassification.from_config(hub.AutoConfig.from_pretrained(name, **options)))
+    model = hub.AutoModelForImageClassification.from_pretrained(name, **options)
+    eye = hub.AutoImageProcessor.from_pretrained(name)
+    return _Made(model, eye.image_mean, eye.image_std, eye.size.get("height") or eye.size.get("shortest_edge"))
+
+
+_DOORS: Mapping[str, Callable[[str, int, bool], _Made]] = {
+    "timm": _timm,
+    "torchvision": _torchvision,
+    "hf": _huggingface,
+}
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        missing = (error.name or name).partition(".")[0]
+        raise InputError(f"this model needs {missing}. Run: pip install 'steep[hub]'") from error
+
+
+def _made(name: str, make: Callable[[], _Made]) -> _Made:
+    return _attempt(name, make)  # type: ignore[no-any-return]
+
+
+def _attempt(where: str, what: Callable[[], Any]) -> Any:
+    """Run somebody else's code; whatever goes wrong in it is said in one line."""
+    try:
+        return what()
+    except (InputError, CheckpointError):
+        raise
+    except Exception as error:
+        lines = str(error).splitlines() or [""]
+        raise InputError(f"model {where}: {type(error).__name__}: {lines[0]}") from error
+
+
+def _rows(tensor: Tensor | None, dimension: int) -> int:
+    return 0 if tensor is None or tensor.ndim <= dimension else tensor.shape[dimension]
+
+
+def _json(text: str | None, default: list[Any]) -> list[Any]:
+    try:
+        found = json.loads(text) if text else default
+    except ValueError:
+        return default
+    return found if isinstance(found, list) else default

@@ -1,0 +1,169 @@
+"""A training run in memory: the model, its optimiser and the place it has come to, all of which can be put on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steep import models, sealed
+from steep.data import ImageSet, load
+from steep.errors import CheckpointError, InputError
+from steep.training.augment import padded
+from steep.training.spec import TrainingSpec
+
+KIND = "a training run"  # of its checkpoint
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split on the device: `images` uint8 (N, H, W, C), the training ones padded; `labels` (N,)."""
+
+    source: ImageSet
+    images: Tensor
+    labels: Tensor
+
+    @classmethod
+    def on(cls, device: torch.device, source: ImageSet, pad: int) -> Split:
+        """Move a set to the device as it is, bytes, and pad it there."""
+        import numpy as np
+
+        images = torch.from_numpy(np.array(source.images)).to(device)  # a copy: the set may be a read-only map
+        return cls(source, padded(images, pad), torch.from_numpy(np.array(source.labels)).to(device))
+
+
+@dataclass
+class Run:
+    """Everything that moves while training."""
+
+    spec: TrainingSpec
+    device: torch.device
+    train: Split
+    test: Split
+    model: nn.Module
+    optimizer: torch.optim.SGD
+    loss: Tensor  # summed over the steps of this epoch, on the device: nobody waits for it
+    correct: Tensor  # pictures answered rightly in this epoch, likewise
+    epoch: int = 0
+    step: int = 0  # inside the epoch
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch; the pictures of an incomplete last batch wait for another epoch's order."""
+        return len(self.train.labels) // self.spec.batch_size
+
+    @property
+    def done(self) -> int:
+        """Steps taken so far."""
+        return self.epoch * self.steps + self.step
+
+    @classmethod
+    def start(cls, spec: TrainingSpec, root: Path | None, device: torch.device) -> Run:
+        """Load the data and make the model of the spec's seed, the same on every device."""
+        train, test = (_load(spec, split, root) for split in (spec.train_split, spec.test_split))
+        if len(train) < spec.batch_size:
+            raise InputError(
+                f"recipe {spec.recipe}: batch_size: expected at most the {len(train)} training pictures there are, "
+                f"got {spec.batch_size}"
+            )
+        model = build(spec, len(train.classes), train.images.shape[3])
+        layout = torch.channels_last if spec.channels_last else torch.contiguous_format
+        model = model.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+        optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=spec.lr,
+            momentum=spec.momentum,
+            nesterov=spec.nesterov,
+            weight_decay=spec.weight_decay,
+            fused=device.type == "cuda",
+        )
+        return cls(
+            spec,
+            device,
+            Split.on(device, train, spec.pad),
+            Split.on(device, test, 0),
+            model,
+            optimizer,
+            loss=torch.zeros((), device=device),
+            correct=torch.zeros((), dtype=torch.int64, device=device),
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Say what a checkpoint has to agree on to be this run's."""
+        return {**self.spec.identity(), "data_digest": self.train.source.digest}
+
+    def save(self, path: Path) -> None:
+        """Put everything that moves on disk. The order and the crops of the epoch follow from its number."""
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            momentum = self.optimizer.state[parameter].get("momentum_buffer")
+            if momentum is not None:
+                tensors[f"momentum.{name}"] = momentum
+        tensors |= {"loss": self.loss, "correct": self.correct, "random.cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        facts = {
+            "run": self.fingerprint(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "seconds": self.seconds,
+            "history": self.history,
+            "devices": self.devices,
+        }
+        sealed.write(path, KIND, tensors, facts)
+
+    @torch.no_grad()
+    def restore(self, path: Path) -> None:
+        """Go back to where `save` was called; a checkpoint of another recipe, data or model is refused."""
+        tensors, facts = sealed.read(path, KIND)
+        refuse_other(path, facts.get("run", {}), self.fingerprint())
+        saved = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+        try:
+            self.model.load_state_dict(saved)
+            for name, parameter in self.model.named_parameters():
+                if f"momentum.{name}" in tensors:
+                    momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+                    self.optimizer.state[parameter]["momentum_buffer"] = momentum
+            self.loss.copy_(tensors["loss"])
+            self.correct.copy_(tensors["correct"])
+            self.epoch, self.step = int(facts["epoch"]), int(facts["step"])
+            self.seconds, self.history = float(facts["seconds"]), list(facts["history"])
+            self.devices = list(facts["devices"])
+            torch.set_rng_state(tensors["random.cpu"])
+            if self.device.type == "cuda" and "random.cuda" in tensors:
+                torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path}: does not fit this version's {self.spec.model}: {error}. Delete it to begin again"
+            ) from error
+
+
+def refuse_other(path: Path, there: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Raise if a file was made with another recipe than the one to run now, naming what differs."""
+    differ = [key for key in {**there, **mine} if there.get(key) != mine.get(key)]
+    if differ:
+        shown = "; ".join(
+            f"{key} = {json.dumps(there.get(key))}, now {json.dumps(mine.get(key))}" for key in differ[:4]
+        )
+        raise CheckpointError(
+            f"{path}: made with another recipe or data ({shown}). Choose another --out, or delete it to begin again"
+        )
+
+
+def build(spec: TrainingSpec, num_classes: int, in_channels: int) -> nn.Module:
+    """Make the spec's model with weights that its seed decides, leaving torch's own random stream alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        return models.build(spec.model, num_classes, in_channels=in_channels, **spec.model_options)
+
+
+def _load(spec: TrainingSpec, split: str, root: Path | None) -> ImageSet:
+    return load(spec.data, split, root, limit=spec.limit, size=spec.size, channels=spec.channels, domain=spec.domain)

@@ -1,0 +1,144 @@
+"""The command line: what it prints, its exit codes, and that nothing but a message reaches the user."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import steep
+from steep import cli
+from steep.cli import main
+from steep.errors import DataError
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    images = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "set.npz", images=images, labels=np.arange(6) % 2)
+    return tmp_path / "set.npz"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"steep {steep.__version__}\n"
+
+
+def test_python_m_steep() -> None:
+    done = subprocess.run([sys.executable, "-m", "steep", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"steep {steep.__version__}\n")
+
+
+@pytest.mark.parametrize("command", [["data", "list"], ["data", "fetch"], ["data", "verify"], ["corrupt"]])
+def test_every_command_has_an_example(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--help"]) == 0
+    assert f"Example: steep {' '.join(command)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["corrupt"], ["data", "fetch"], ["corrupt", "digits", "--seed", "x"]]
+)
+def test_a_wrong_call_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["corrupt", "digits"], "error: steep corrupt: nothing to do. Give --out DIR"),
+        (["corrupt", "digitz", "--out", "x"], "error: unknown data set 'digitz': did you mean 'digits'"),
+        (["corrupt", "digits", "--out", "x", "--only", "fogg"], "error: unknown corruption 'fogg': did you mean 'fog'"),
+        (["corrupt", "digits", "--out", "x", "--severity", "6"], "error: severity: expected 1, 2, 3, 4 or 5, got 6"),
+        (["data", "fetch", "cifar"], "error: unknown data set 'cifar': did you mean 'cifar10'"),
+        (["data", "verify", "cifar10"], "error: cifar10 (train) is not below"),
+        (["corrupt", "cifar10", "--out", "x"], "Run: steep data fetch cifar10"),
+    ],
+)
+def test_an_error_is_one_line_with_the_fix(
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STEEP_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_anywhere_shows_the_trace(tmp_path: Path) -> None:
+    for arguments in (["--debug", "corrupt", "digits"], ["corrupt", "digits", "--debug"]):
+        with pytest.raises(steep.SteepError, match="nothing to do"):
+            main(arguments)
+
+
+def test_brackets_in_a_message_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise DataError("a [bold]file[/bold] named [x]")
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert main([]) == 2
+    assert capsys.readouterr().err == "error: a [bold]file[/bold] named [x]\n"
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, npz: Path, tmp_path: Path) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("steep.corruptions.corrupt", stop)
+    assert main(["corrupt", "arrays", "--root", str(npz), "--out", str(tmp_path / "c"), "--only", "fog"]) == 130
+
+
+def test_write_then_check(npz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "c"
+    common = ["corrupt", "arrays", "--root", str(npz), "--only", "contrast,pixelate"]
+    assert main([*common, "--out", str(out), "--severity", "1", "--severity", "5", "--seed", "3"]) == 0
+    assert "2 made, 0 already there" in capsys.readouterr().err
+    assert np.load(out / "contrast_s1_s5.npy").shape == (12, 16, 16, 3)
+    assert json.loads((out / "steep-corruptions.json").read_text())["seed"] == 3
+    assert main([*common, "--check", str(out), "--severity", "5", "--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("identical") == 2
+    changed = np.load(out / "contrast_s1_s5.npy") // 2
+    other = tmp_path / "other"
+    other.mkdir()
+    np.save(other / "contrast.npy", np.tile(changed[:6], (5, 1, 1, 1)))
+    np.save(other / "labels.npy", np.tile(np.arange(6) % 2, 5))
+    assert main(["corrupt", "arrays", "--root", str(npz), "--check", str(other)]) == 1
+    assert "differs" in capsys.readouterr().out
+
+
+def test_all_means_nineteen(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steep.corruptions.corrupt", lambda images, *_, **__: images)
+    monkeypatch.setattr("steep.corruptions.frost_source", lambda: "procedural")
+    out = tmp_path / "c"
+    assert main(["corrupt", "arrays", "--root", str(npz), "--out", str(out), "--only", "all", "--severity", "1"]) == 0
+    assert len(list(out.glob("*_s1.npy"))) == 19
+
+
+def test_data_list_names_every_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list", "--root", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for name in ("cifar10", "cifar100", "tiny-imagenet", "pacs", "art_painting", "mnist"):
+        assert f" {name} " in printed  # whole, though a pipe has no width
+    assert printed.count("missing") == 12
+
+
+def test_a_new_command_is_one_file_and_one_line() -> None:
+    folder = Path(cli.__file__).parent
+    assert all((folder / f"{name}.py").exists() for name in cli.COMMANDS)
+
+
+def test_the_command_line_starts_without_the_heavy_parts() -> None:
+    code = "import sys; from steep.cli import data, corrupt; print('pooch' in sys.modules, 'sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"

@@ -1,0 +1,76 @@
+"""`check` passes another draw of the same corruption and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_sets import sha
+
+from steep.data import ImageSet, check, write
+from steep.errors import DataError
+
+
+def scene(count: int = 60) -> ImageSet:
+    """Smooth pictures, as photographs are."""
+    draw = np.random.default_rng(1)
+    coarse = draw.integers(30, 226, (count, 4, 4, 3)).astype(np.uint8)
+    images = coarse.repeat(8, axis=1).repeat(8, axis=2)
+    return ImageSet(
+        images=images,
+        labels=np.arange(count) % 3,
+        classes=("a", "b", "c"),
+        name="arrays",
+        split="test",
+        origin="",
+        digest=sha(images),
+    )
+
+
+def naive_noise(images: np.ndarray, std: float) -> np.ndarray:
+    """Gaussian noise as the benchmark defines it, from numpy's own generator."""
+    draw = np.random.default_rng(99)
+    return (np.clip(images / 255 + draw.normal(0, std, images.shape), 0, 1) * 255).astype(np.uint8)
+
+
+def theirs(folder: Path, stds: tuple[float, ...]) -> None:
+    np.save(folder / "gaussian_noise.npy", np.concatenate([naive_noise(scene().images, std) for std in stds]))
+    np.save(folder / "labels.npy", np.tile(scene().labels, 5))
+
+
+def test_another_draw_of_the_published_parameters_is_the_same(tmp_path: Path) -> None:
+    theirs(tmp_path, (0.04, 0.06, 0.08, 0.09, 0.10))
+    rows = check(tmp_path, scene(), sample=60)
+    assert [(row.corruption, row.severity, row.verdict) for row in rows] == [
+        ("gaussian_noise", level, "same") for level in (1, 2, 3, 4, 5)
+    ]
+    assert rows[0].distance[0] < rows[4].distance[0]
+
+
+def test_another_parameter_differs(tmp_path: Path) -> None:
+    theirs(tmp_path, (0.04, 0.08, 0.08, 0.09, 0.18))
+    assert [row.verdict for row in check(tmp_path, scene(), sample=60)] == [
+        "same",
+        "differs",
+        "same",
+        "same",
+        "differs",
+    ]
+
+
+def test_our_own_files_are_identical(tmp_path: Path) -> None:
+    write(scene(), tmp_path, only=["brightness", "shot_noise"], severities=(1, 5), seed=3)
+    rows = check(tmp_path, scene(), seed=3, severities=(1, 5), sample=20)
+    assert {row.verdict for row in rows} == {"identical"}
+    assert len(rows) == 4
+    other = check(tmp_path, scene(), only=["shot_noise"], severities=(5,), seed=4, sample=60)
+    assert [row.verdict for row in other] == ["same"]
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no corruption in a published layout"):
+        check(tmp_path, scene())
+    theirs(tmp_path, (0.04, 0.06, 0.08, 0.09, 0.10))
+    with pytest.raises(DataError, match="holds no fog of severity 1"):
+        check(tmp_path, scene(), only=["fog"])

@@ -1,0 +1,191 @@
+"""`load`: the bundled set, folders, arrays, and the options every set shares."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_sets import Tiny, sha, stubbed, write_pickles
+
+from steep.data import load
+from steep.errors import DataError, InputError, UnknownNameError
+
+
+def test_digits_split_is_fixed_and_whole() -> None:
+    from sklearn.datasets import load_digits
+
+    bundle = load_digits()
+    train, test = load("digits", "train"), load("digits", "test")
+    assert (len(train), len(test)) == (1297, 500)
+    both = np.concatenate([train.images, test.images]).reshape(1797, -1)
+    assert set(np.unique(both)) == {round(level * 255 / 16) for level in range(17)}
+    counts = np.bincount(np.concatenate([train.labels, test.labels]))
+    assert counts.tolist() == np.bincount(bundle.target).tolist()
+    rows = {image.tobytes() for image in np.rint(bundle.images * 255 / 16).astype(np.uint8)}
+    assert {image.tobytes() for image in test.images[..., 0]} <= rows
+    assert np.bincount(test.labels).min() >= 30  # every class is tested
+    assert test.labels[:10].tolist() == load("digits").labels[:10].tolist()
+    assert test.digest == sha(test.images)
+
+
+def test_size_channels_and_limit() -> None:
+    big = load("digits", size=32, channels=3, limit=7)
+    assert big.images.shape == (7, 32, 32, 3)
+    assert len(big) == 7
+    np.testing.assert_array_equal(big.images[..., 0], big.images[..., 2])
+    small = load("digits", limit=1).images[0, ..., 0]
+    expected = np.asarray(Image.fromarray(small).resize((32, 32), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(big.images[0, ..., 1], expected)
+    assert big.digest == sha(np.ascontiguousarray(big.images))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "said"),
+    [
+        ("cifar11", {}, UnknownNameError, "did you mean 'cifar10'"),
+        ("digits", {"split": "tset"}, UnknownNameError, "unknown split of digits 'tset': did you mean 'test'"),
+        ("cifar10", {"split": "val"}, UnknownNameError, "unknown split of cifar10"),
+        ("digits", {"domain": "photo"}, InputError, "no domains"),
+        ("digits", {"corruption": "fog"}, InputError, "load 'digits-c'"),
+        ("digits-c", {}, InputError, "needs corruption="),
+        (
+            "digits-c",
+            {"corruption": "frog", "severity": 1},
+            UnknownNameError,
+            "did you mean 'fog'|did you mean 'frost'",
+        ),
+        ("digits-c", {"corruption": "fog", "severity": 0}, InputError, "got 0"),
+        ("digits-c", {"corruption": "fog", "severity": 6}, InputError, "got 6"),
+        ("digits-c", {"corruption": "fog", "severity": 5, "split": "train"}, InputError, "test split"),
+        ("digits", {"limit": 0}, InputError, "limit: expected 1 or more"),
+        ("digits", {"channels": 4}, InputError, "only 1 → 3"),
+        ("pacs", {}, UnknownNameError, "unknown domain of pacs"),
+    ],
+)
+def test_a_wrong_call_says_what_is_right(
+    name: str, options: dict[str, Any], kind: type[Exception], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=said):
+        load(name, root=tmp_path, **options)
+
+
+def test_a_folder_per_class(tmp_path: Path) -> None:
+    for kind, mode, colour in (("dog", "RGB", (10, 20, 30)), ("cat", "L", 99), ("ant", "RGBA", (1, 2, 3, 0))):
+        (tmp_path / "test" / kind).mkdir(parents=True)
+        Image.new(mode, (20, 10), colour).save(tmp_path / "test" / kind / "a.png")
+    (tmp_path / "test" / "dog" / "notes.txt").write_text("not a picture")
+    found = load("folder", root=tmp_path)
+    assert found.classes == ("ant", "cat", "dog")
+    assert found.images.shape == (3, 10, 20, 3)
+    assert found.images[:, 0, 0].tolist() == [[1, 2, 3], [99, 99, 99], [10, 20, 30]]
+    assert load("folder", root=tmp_path / "test", size=6).images.shape == (3, 6, 6, 3)
+    Image.new("RGB", (5, 5)).save(tmp_path / "test" / "dog" / "b.png")
+    with pytest.raises(DataError, match=r"b\.png: 5 × 5 pixels.*size="):
+        load("folder", root=tmp_path)
+    assert load("folder", root=tmp_path, size=8).images.shape == (4, 8, 8, 3)
+    whole = (tmp_path / "test" / "dog" / "a.png").read_bytes()
+    (tmp_path / "test" / "dog" / "a.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"a\.png: not a readable picture"):
+        load("folder", root=tmp_path, size=8)
+
+
+@pytest.mark.parametrize("missing", ["nowhere", "."])
+def test_a_folder_without_classes(tmp_path: Path, missing: str) -> None:
+    with pytest.raises(DataError, match="folder"):
+        load("folder", root=tmp_path / missing)
+
+
+def test_arrays_as_npy_and_npz(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), dtype=np.uint8)
+    labels = np.array([2, 0, 1, 2], np.int32)
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "labels.npy", labels)
+    found = load("arrays", root=tmp_path)
+    assert isinstance(found.images, np.memmap)
+    np.testing.assert_array_equal(found.images, images)
+    assert found.labels.dtype == np.int64
+    assert found.classes == ("0", "1", "2")
+    np.save(tmp_path / "train-images.npy", images[:2, ..., 0])
+    np.save(tmp_path / "train-labels.npy", labels[:2])
+    assert load("arrays", "train", tmp_path).images.shape == (2, 9, 7, 1)
+    for keys in (("images", "labels"), ("x", "y")):
+        np.savez_compressed(tmp_path / "a.npz", **dict(zip(keys, (images, labels), strict=True)))
+        np.testing.assert_array_equal(load("arrays", root=tmp_path / "a.npz").images, images)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "said"),
+    [
+        (np.zeros((2, 8, 8, 3), np.float32), np.zeros(2, int), "must be uint8"),
+        (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, int), "channels first"),
+        (np.zeros((0, 8, 8, 3), np.uint8), np.zeros(0, int), "not empty"),
+        (np.zeros((2, 8), np.uint8), np.zeros(2, int), r"\(N, H, W, C\)"),
+        (np.zeros((2, 8, 8, 3), np.uint8), np.zeros(3, int), "one label for each of 2 images"),
+        (np.zeros((2, 8, 8, 3), np.uint8), np.zeros(2), "whole numbers"),
+        (np.zeros((2, 8, 8, 3), np.uint8), np.array([0, -1]), "0 or more"),
+    ],
+)
+def test_arrays_that_are_no_pictures(tmp_path: Path, images: np.ndarray, labels: np.ndarray, said: str) -> None:
+    np.savez(tmp_path / "a.npz", images=images, labels=labels)
+    with pytest.raises(DataError, match=said):
+        load("arrays", root=tmp_path / "a.npz")
+
+
+def test_a_pickled_or_broken_npz_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=np.array([{}], object), labels=np.zeros(1, int), allow_pickle=True)
+    with pytest.raises(DataError, match=r"a\.npz"):
+        load("arrays", root=tmp_path / "a.npz")
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[:-30])
+    with pytest.raises(DataError, match=r"a\.npz"):
+        load("arrays", root=tmp_path / "a.npz")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as zipped:
+        zipped.writestr("images.npy", b"nonsense")
+        zipped.writestr("labels.npy", b"nonsense")
+    (tmp_path / "a.npz").write_bytes(buffer.getvalue())
+    with pytest.raises(DataError, match=r"a\.npz"):
+        load("arrays", root=tmp_path / "a.npz")
+    with pytest.raises(DataError, match=r"expected an \.npz, or a folder"):
+        load("arrays", root=tmp_path)
+
+
+@pytest.mark.usefixtures("stub")
+def test_corrupted_on_the_fly_is_the_corrupted_test_set(cifar10: Tiny, tmp_path: Path) -> None:
+    write_pickles(cifar10, tmp_path)
+    found = load("cifar10-c", root=tmp_path, corruption="fog", severity=3, seed=4)
+    np.testing.assert_array_equal(found.images, stubbed(cifar10.test, "fog", 3, 4))
+    assert found.labels.tolist() == cifar10.test_labels.tolist()
+    assert found.name == "cifar10-c"
+    assert found.split == "fog-3"
+    first = load("cifar10-c", root=tmp_path, corruption="fog", severity=3, seed=4, limit=2)
+    np.testing.assert_array_equal(first.images, found.images[:2])
+    frost = load("cifar10-c", root=tmp_path, corruption="frost", severity=3)
+    assert "procedural frost" in frost.origin
+
+
+def test_the_real_corruptions_are_called_with_the_sets_table(cifar10: Tiny, tmp_path: Path) -> None:
+    """Contrast 5 by hand: (x − mean) · 0.15 + mean per channel, truncated."""
+    write_pickles(cifar10, tmp_path)
+    found = load("cifar10-c", root=tmp_path, corruption="contrast", severity=5)
+    clean = cifar10.test / 255.0
+    mean = clean.mean(axis=(1, 2), keepdims=True)
+    by_hand = np.clip((clean - mean) * 0.15 + mean, 0, 1) * 255
+    assert np.abs(found.images - np.floor(by_hand)).max() <= 1
+    assert (found.images == np.floor(by_hand)).mean() > 0.99
+
+
+def test_importing_steep_is_cheap() -> None:
+    """Downloads, pictures, scikit-learn and the progress bar are imported by the call that needs them."""
+    code = (
+        "import sys, steep.data; print([m for m in ('pooch', 'PIL', 'sklearn', 'rich', 'typer') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

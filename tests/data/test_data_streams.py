@@ -1,0 +1,178 @@
+"""Batches reach the device unharmed, and each protocol is what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_sets import sha
+
+from steep.data import PROTOCOLS, Batches, ImageSet, Shift, batches, label_shift, load, stream
+from steep.errors import InputError, UnknownNameError
+
+
+def numbered(count: int, base: int = 0, side: int = 2) -> ImageSet:
+    """Picture i is filled with base + i, so that a stream shows where each picture came from."""
+    images = np.repeat((np.arange(count) + base).astype(np.uint8), side * side * 3).reshape(count, side, side, 3)
+    labels = np.arange(count) % 5
+    return ImageSet(
+        images=images, labels=labels, classes=tuple("abcde"), name="n", split="test", origin="", digest=sha(images)
+    )
+
+
+def seen(parts: list[tuple[torch.Tensor, torch.Tensor]]) -> list[int]:
+    return [round(value * 255) for x, _ in parts for value in x[:, 0, 0, 0].tolist()]
+
+
+def test_pixels_arrive_as_they_were() -> None:
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
+    data = ImageSet(images=images, labels=np.arange(5), classes=(), name="", split="", origin="", digest="")
+    got = list(batches(data, 2))
+    assert [len(y) for _, y in got] == [2, 2, 1]
+    x = torch.cat([x for x, _ in got])
+    assert x.dtype == torch.float32
+    assert x.is_contiguous()
+    np.testing.assert_array_equal(x.numpy(), images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255))
+    assert torch.cat([y for _, y in got]).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_read_only_map_of_a_file_streams_without_a_warning(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", numbered(10).images)
+    np.save(tmp_path / "labels.npy", numbered(10).labels)
+    data = load("arrays", root=tmp_path)
+    assert not data.images.flags.writeable
+    for x, _ in batches(data, 3):
+        x.add_(1)  # the batch is the caller's own
+    assert seen(list(batches(data, 3))) == list(range(10))
+
+
+def test_shuffle_is_seeded_and_whole() -> None:
+    data = numbered(50)
+    one, two, three = (seen(list(batches(data, 7, shuffle=seed))) for seed in (1, 1, 2))
+    assert one == two
+    assert one != three
+    assert sorted(one) == list(range(50))
+    again = batches(data, 7, shuffle=1)
+    assert seen(list(again)) == seen(list(again))
+    assert len(again) == 8
+
+
+def shifts() -> list[Shift]:
+    return [
+        Shift(name, severity, numbered(7 + severity, 100 * kind + 20 * severity))  # of different lengths
+        for kind, name in enumerate(("fog", "snow"))
+        for severity in (1, 2, 3)
+    ]
+
+
+def test_reset_per_shift() -> None:
+    found = list(stream("reset", shifts(), 4))
+    assert [(segment.name, segment.severity, segment.reset) for segment in found] == [
+        (name, severity, True) for name in ("fog", "snow") for severity in (1, 2, 3)
+    ]
+    assert seen(list(found[1].batches)) == list(range(40, 49))
+
+
+def test_continual_resets_once() -> None:
+    assert [segment.reset for segment in stream("continual", shifts())] == [True, False, False, False, False, False]
+
+
+def test_gradual_rises_and_falls() -> None:
+    found = [(segment.name, segment.severity, segment.reset) for segment in stream("gradual", shifts())]
+    path = [("fog", level) for level in (1, 2, 3, 2, 1)] + [("snow", level) for level in (1, 2, 3, 2, 1)]
+    assert found == [(*step, index == 0) for index, step in enumerate(path)]
+
+
+def test_mixed_holds_every_picture_once_and_many_kinds_per_batch() -> None:
+    (segment,) = stream("mixed", shifts(), 20, seed=3)
+    values = [seen([batch]) for batch in segment.batches]
+    flat = [value for batch in values for value in batch]
+    assert sorted(flat) == sorted(int(image[0, 0, 0]) for shift in shifts() for image in shift.load().images)
+    assert all(len({value // 20 for value in batch}) >= 3 for batch in values)
+    (other,) = stream("mixed", shifts(), 20, seed=4)
+    assert seen(list(other.batches)) != flat
+    for x, y in segment.batches:  # labels go with their pictures
+        assert [(round(value * 255) % 20) % 5 for value in x[:, 0, 0, 0].tolist()] == y.tolist()
+
+
+def test_an_order_runs_over_the_sets_one_after_the_other() -> None:
+    both = Batches((numbered(3), numbered(4, 100)), 2, torch.device("cpu"), np.array([3, 0, 6, 2, 4]))
+    assert seen(list(both)) == [100, 0, 103, 2, 101]
+
+
+def test_label_shift_is_bursty_for_small_delta_and_even_for_large() -> None:
+    labels = np.arange(2000) % 10
+
+    def kinds(delta: float) -> float:
+        order = label_shift(labels, delta, seed=0)
+        return float(np.mean([len(set(labels[order[at : at + 50]])) for at in range(0, 2000, 50)]))
+
+    assert kinds(0.01) < 3 < 9 < kinds(1000.0)
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=60),
+    st.floats(0.01, 100),
+    st.integers(0, 1000),
+    st.sampled_from([None, 1, 3, 20]),
+)
+@settings(deadline=None, max_examples=60)
+def test_label_shift_is_a_permutation(labels: list[int], delta: float, seed: int, slots: int | None) -> None:
+    array = np.array(labels)
+    order = label_shift(array, delta, seed=seed, slots=slots)
+    assert sorted(order.tolist()) == list(range(len(labels)))
+    assert order.tolist() == label_shift(array, delta, seed=seed, slots=slots).tolist()
+
+
+@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
+def test_every_protocol_runs_at_batch_size_1_and_repeats(protocol: str) -> None:
+    def run() -> list[tuple[str, int, bool, list[int]]]:
+        return [
+            (segment.name, segment.severity, segment.reset, seen(list(segment.batches)))
+            for segment in stream(protocol, shifts(), 1, seed=5)
+        ]
+
+    assert run() == run()
+    assert run()[0][2]
+    (first,) = list(stream(protocol, shifts()[:1], 1))
+    assert {len(y) for _, y in first.batches} == {1}
+
+
+def test_shifts_are_loaded_when_their_turn_comes() -> None:
+    loaded: list[int] = []
+
+    def source(index: int) -> ImageSet:
+        loaded.append(index)
+        return numbered(3)
+
+    lazy = [Shift("fog", index, lambda index=index: source(index)) for index in (1, 2)]  # type: ignore[misc]
+    running = stream("reset", lazy)
+    assert loaded == []
+    next(running)
+    assert loaded == [1]
+
+
+def test_wrong_calls() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'continual'"):
+        stream("continal", shifts())
+    with pytest.raises(InputError, match="batch_size: expected 1 or more, got 0"):
+        batches(numbered(3), 0)
+    with pytest.raises(InputError, match="delta"):
+        label_shift(np.zeros(3, np.int64), 0.0)
+    with pytest.raises(InputError, match="different shapes"):
+        list(stream("mixed", [Shift("a", 1, numbered(3)), Shift("b", 1, numbered(3, side=4))]))
+    with pytest.raises(InputError, match="not both"):
+        batches(numbered(3), shuffle=1, order=np.arange(3))
+
+
+@pytest.mark.gpu
+def test_batches_are_made_on_the_device() -> None:
+    x, y = next(iter(batches(numbered(10), 4, device="cuda")))
+    assert x.is_cuda
+    assert y.is_cuda
+    assert torch.equal(x.cpu(), next(iter(batches(numbered(10), 4)))[0])

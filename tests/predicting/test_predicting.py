@@ -1,0 +1,306 @@
+"""`steep predict` end to end on pictures made here, its table recomputed with nothing of its own code."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import steep
+from steep import models
+from steep.cli import main
+from steep.data import load
+from steep.errors import DataError, InputError, UnknownNameError
+from steep.models import checkpoints
+from steep.predicting import load_model, open_pictures, predict
+from steep.predicting.table import Row, write_table
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    """A digits model that has learnt a little, with the metadata `steep train` writes."""
+    from steep.training import TrainingSpec, train
+
+    spec = TrainingSpec.from_recipe("train-digits", {"epochs": 4, "limit": 640})
+    return train(spec, tmp_path_factory.mktemp("weights") / "digits.safetensors").weights
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    data = load("digits", limit=60)
+    return data.images, data.labels
+
+
+@pytest.fixture
+def folder(tmp_path, digits) -> Path:
+    """Sixty PNGs in a folder for each class, some a level deeper, with hidden and foreign files beside them."""
+    root = tmp_path / "pictures"
+    for number, (image, label) in enumerate(zip(*digits, strict=True)):
+        place = root / str(label) / "deeper" if number % 3 == 0 else root / str(label)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[..., 0]).save(place / f"{number:03d}.png")
+    (root / "notes.txt").write_text("no picture")
+    (root / ".hidden.png").write_bytes(b"no picture")
+    return root
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def recompute(weights: Path, images: np.ndarray, order: np.ndarray, batch: int, method: str, **hyper) -> torch.Tensor:
+    """Logits of the adapted model, by the public names alone."""
+    model = models.build("wrn-10-1", 10, in_channels=1)
+    checkpoints.load(model, weights)
+    adapter = steep.adapt(model, method, **hyper)
+    x = torch.from_numpy(images.copy()).permute(0, 3, 1, 2).float() / 255
+    logits = torch.empty(len(images), 10)
+    for start in range(0, len(order), batch):
+        at = order[start : start + batch]
+        logits[at] = adapter(x[at])
+    return logits
+
+
+def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys):
+    out, adapted, state = tmp_path / "p.csv", tmp_path / "adapted.safetensors", tmp_path / "state.pt"
+    call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder), "--out", str(out)]
+    call += ["--method", "tent", "--set", "lr=0.002", "--batch-size", "25", "--seed", "3", "--device", "cpu"]
+    assert main([*call, "--save-weights", str(adapted), "--save-state", str(state)]) == 0
+    said = capsys.readouterr().err
+
+    rows = rows_of(out)
+    files = sorted(folder.rglob("[0-9]*.png"))
+    assert [row["file"] for row in rows] == [file.relative_to(folder).as_posix() for file in files]
+    images, labels = digits
+    numbers = [int(file.stem) for file in files]
+    order = np.random.default_rng(3).permutation(60)
+    logits = recompute(weights, images[numbers], order, 25, "tent", lr=0.002)
+    probability, answer = logits.softmax(1).max(1)
+    assert [row["class"] for row in rows] == [str(a) for a in answer.tolist()]
+    assert [float(row["probability"]) for row in rows] == pytest.approx(probability.tolist(), abs=1e-5)
+    assert [float(row["energy"]) for row in rows] == pytest.approx((-logits.logsumexp(1)).tolist(), abs=1e-4)
+    assert {row["skipped"] for row in rows} == {""}
+
+    right = (answer.numpy() == labels[numbers]).mean()
+    plain = recompute(weights, images[numbers], order, 25, "source").argmax(1).numpy()
+    before = (plain == labels[numbers]).mean()
+    assert f"accuracy on 60: {right:.2%} with tent, {before:.2%} without adaptation" in said
+    assert right > 0.5
+
+    again = steep.adapt(load_model("wrn-10-1", weights=weights).model, "tent", lr=0.002, seed=3)
+    again.load_state_dict(torch.load(state, weights_only=True))
+    stored = checkpoints.read(adapted).tensors
+    assert all(torch.equal(value, stored[name]) for name, value in again.model.state_dict().items())
+    assert load_model("wrn-10-1", weights=adapted, num_classes=10).channels == 1
+
+
+def test_unreadable_pictures_are_listed_and_skipped(weights, folder, tmp_path, capsys):
+    (folder / "3" / "zz-broken.png").write_bytes(b"\x89PNG\r\n\x1a\nand no more")
+    (folder / "5" / "zz-empty.jpg").write_bytes(b"")
+    out = tmp_path / "p.csv"
+    call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder), "--out", str(out)]
+    assert main([*call, "--method", "bn", "--device", "cpu"]) == 0
+    said = capsys.readouterr().err
+    assert "60 pictures" in said
+    assert "2 not readable, skipped:\n  3/zz-broken.png\n  5/zz-empty.jpg" in said
+    rows = {row["file"]: row for row in rows_of(out)}
+    assert len(rows) == 62
+    for name in ("3/zz-broken.png", "5/zz-empty.jpg"):
+        assert rows[name]["skipped"].startswith("unreadable: ")
+        assert rows[name]["class"] == rows[name]["probability"] == rows[name]["energy"] == ""
+
+
+def test_a_flat_folder_keeps_its_order_and_has_no_labels(weights, digits, tmp_path):
+    images, _ = digits
+    for number, image in enumerate(images):
+        Image.fromarray(image[..., 0]).save(tmp_path / f"{number:03d}.png")
+    loaded = load_model("wrn-10-1", weights=weights)
+    assert (loaded.classes, loaded.channels, loaded.size) == (tuple("0123456789"), 1, 8)
+    found = predict(loaded.model, open_pictures(tmp_path), "tea", channels=1, batch_size=30, hyper={"sgld_steps": 2})
+    logits = recompute(weights, images, np.arange(60), 30, "tea", sgld_steps=2)
+    assert [row.label for row in found.rows] == [str(a) for a in logits.argmax(1).tolist()]
+    assert found.accuracy is None
+    assert found.remark is None
+
+
+def test_an_array_gives_the_same_as_its_pictures(weights, digits, tmp_path):
+    images, _ = digits
+    np.save(tmp_path / "images.npy", images)
+    loaded = load_model("wrn-10-1", weights=weights)
+    found = predict(loaded.model, open_pictures(tmp_path / "images.npy"), "bn", channels=1, batch_size=60)
+    logits = recompute(weights, images, np.arange(60), 60, "bn")
+    assert [row.energy for row in found.rows] == pytest.approx((-logits.logsumexp(1)).tolist(), abs=1e-4)
+    assert found.rows[7].file == "images.npy[7]"
+
+
+def test_a_batch_that_was_not_adapted_on_says_why(weights, digits, tmp_path):
+    np.save(tmp_path / "images.npy", digits[0])
+    model = load_model("wrn-10-1", weights=weights).model
+    found = predict(model, open_pictures(tmp_path / "images.npy"), "eta", channels=1, hyper={"margin": 0})
+    assert {row.skipped for row in found.rows} == {"not adapted: no reliable and novel image"}
+    assert all(row.label is not None for row in found.rows)
+
+
+def test_a_factory_in_a_file(weights, folder, tmp_path, capsys):
+    code = tmp_path / "mine.py"
+    code.write_text(
+        "import steep\n"
+        "def make(num_classes=3):\n    return steep.models.build('wrn-10-1', num_classes, in_channels=1)\n"
+        "def wrong():\n    return 3\n"
+        "def broken():\n    raise OSError('no such checkpoint')\n"
+    )
+    out = tmp_path / "p.csv"
+
+    def call(name: str) -> int:
+        words = ["predict", "--model", f"{code}:{name}", "--weights", str(weights), "--images", str(folder)]
+        return main([*words, "--out", str(out), "--method", "bn", "--device", "cpu"])
+
+    assert call("make") == 0
+    assert "accuracy on 60" in capsys.readouterr().err
+    assert len(rows_of(out)) == 60
+    assert call("wrong") == 2
+    assert "expected it to return a torch.nn.Module, got int" in capsys.readouterr().err
+    assert call("broken") == 2
+    assert "OSError: no such checkpoint" in capsys.readouterr().err
+    assert call("mak") == 2
+    assert "did you mean 'make'" in capsys.readouterr().err
+    assert len(rows_of(out)) == 60  # what was there is still whole
+
+
+def test_normalisation_size_and_planes(weights, digits, tmp_path):
+    """A colour model behind a normalisation, fed grey pictures of another size."""
+    torch.manual_seed(0)
+    net = models.build("wrn-10-1", 4)
+    checkpoints.save(net, tmp_path / "net.pt")
+    Image.fromarray(digits[0][0, ..., 0]).resize((20, 13)).save(tmp_path / "a.png")
+    Image.fromarray(digits[0][1, ..., 0]).save(tmp_path / "b.png")
+    loaded = load_model("wrn-10-1", weights=tmp_path / "net.pt", mean=[0.4, 0.5, 0.6], std=[0.2, 0.3, 0.4])
+    found = predict(loaded.model, open_pictures(tmp_path), "source", size=16)
+    for row in found.rows:
+        with Image.open(tmp_path / row.file) as picture:
+            pixels = np.array(picture.convert("RGB").resize((16, 16), Image.Resampling.BILINEAR))
+        x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+        x = (x - torch.tensor([0.4, 0.5, 0.6])[:, None, None]) / torch.tensor([0.2, 0.3, 0.4])[:, None, None]
+        with torch.no_grad():
+            logits = net.eval()(x)
+        assert row.energy == pytest.approx(-logits.logsumexp(1).item(), abs=1e-4)
+        assert row.label == str(logits.argmax().item())
+    with pytest.raises(InputError, match=r"b.png: 8 × 8 pixels, but a.png has 20 × 13. Give --size"):
+        predict(loaded.model, open_pictures(tmp_path), "source")
+    # weights saved with their normalisation bring it back
+    checkpoints.save(found.adapter.model, tmp_path / "wrapped.safetensors")
+    again = load_model("wrn-10-1", weights=tmp_path / "wrapped.safetensors").model
+    assert isinstance(again, models.Normalized)
+    assert torch.equal(again.std, loaded.model.std)
+    with pytest.raises(InputError, match="carry their own normalisation"):
+        load_model("wrn-10-1", weights=tmp_path / "wrapped.safetensors", mean=[0.4] * 3, std=[0.2] * 3)
+
+
+def test_labels_from_folders(tmp_path):
+    for name in ("cat/a.png", "dog/x/b.png", "dog/c.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    pictures = open_pictures(tmp_path)
+    assert pictures.labels((), 2) == ([0, 1, 1], ("cat", "dog"), None)
+    labels, _, remark = pictures.labels((), 5)
+    assert labels == [None] * 3
+    assert remark is not None
+    assert "2 folders for 5 classes" in remark
+    assert pictures.names == ("cat/a.png", "dog/c.png", "dog/x/b.png")
+    assert pictures.labels(("x", "dog"), 2)[0] == [None, 1, 0]  # the innermost folder that bears a name
+    assert "no folder is named like a class" in str(pictures.labels(("bird", "cow"), 2)[2])
+
+
+def test_bad_input(weights, tmp_path, capsys):
+    empty, broken = tmp_path / "empty", tmp_path / "broken"
+    empty.mkdir()
+    broken.mkdir()
+    (broken / "a.png").write_bytes(b"nothing")
+    Image.new("L", (8, 8)).save(tmp_path / "one.png")
+    good = {
+        "--model": "wrn-10-1",
+        "--weights": str(weights),
+        "--images": str(tmp_path),
+        "--out": str(tmp_path / "p.csv"),
+    }
+    wrong = [
+        ({"--images": str(empty)}, "no picture in it or below it"),
+        ({"--images": str(broken)}, "none of the 1 pictures can be read"),
+        ({"--images": str(tmp_path / "none")}, "got nothing there"),
+        ({"--out": str(tmp_path / "p.txt")}, "expected a name ending in .csv or .parquet"),
+        ({"--model": "wrn-10-2"}, "does not fit WideResNet"),
+        ({"--model": "resnett-18-bn"}, "did you mean 'resnet-18-bn'"),
+        ({"--weights": str(tmp_path / "none.pt")}, "expected a file of weights"),
+        ({"--method": "tee"}, "did you mean 'tea'"),
+        ({"--set": "lrr=1"}, "did you mean 'lr'"),
+        ({"--set": "lr=fast"}, "lr of tea: expected such as 0.001, got 'fast'"),
+        ({"--mean": "0.5"}, "mean and std: expected both or neither"),
+        ({"--mean": "a,b", "--std": "1"}, "--mean: expected numbers with commas"),
+        ({"--classes": str(tmp_path / "none.txt")}, "--classes"),
+        ({"--num-classes": "7"}, "num_classes: expected 10"),
+        ({"--device": "toaster"}, "--device: expected one that works here"),
+        ({"--save-weights": "w.pt"}, "--save-weights: expected a name ending in .safetensors"),
+        ({"--model": "nowhere.py:make"}, "no file nowhere.py"),
+    ]
+    for change, said in wrong:
+        assert main(["predict", *(word for pair in ({**good, **change}).items() for word in pair)]) == 2
+        assert said in capsys.readouterr().err, change
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_a_model_without_weights_is_refused():
+    with pytest.raises(InputError, match=r"wrn-10-1: expected weights, got none"):
+        load_model("wrn-10-1", num_classes=10)
+
+
+@pytest.mark.parametrize(
+    ("door", "package"), [("timm", "timm"), ("torchvision", "torchvision"), ("hf", "transformers")]
+)
+def test_a_missing_extra_is_named(door, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(InputError, match=rf"needs {package}. Run: pip install 'steep\[hub\]'"):
+        load_model(f"{door}:resnet18", pretrained=True)
+    with pytest.raises(InputError, match=r"expected weights. Give --weights FILE, or --pretrained"):
+        load_model(f"{door}:resnet18")
+
+
+def test_parquet_without_pyarrow_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"needs pyarrow. Run: pip install pyarrow"):
+        write_table([], tmp_path / "p.parquet")
+
+
+def test_parquet_with_pyarrow(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_table(
+        [Row("a.png", "cat", 0.5, -1.0), Row("b.png", None, None, None, "unreadable: x")], tmp_path / "p.parquet"
+    )
+    assert parquet.read_table(tmp_path / "p.parquet").to_pylist() == [
+        {"file": "a.png", "class": "cat", "probability": 0.5, "energy": -1.0, "skipped": ""},
+        {"file": "b.png", "class": None, "probability": None, "energy": None, "skipped": "unreadable: x"},
+    ]
+
+
+def test_names_the_table_can_hold(tmp_path):
+    rows = [Row('a,"b"\n.png', "sea, lion", 0.5, -1.0)]
+    assert rows_of(write_table(rows, tmp_path / "p.csv"))[0] == {
+        "file": 'a,"b"\n.png', "class": "sea, lion", "probability": "0.500000", "energy": "-1.000000", "skipped": "",
+    }  # fmt: skip
+
+
+def test_class_names_have_to_be_as_many_as_logits(weights, digits, tmp_path):
+    np.save(tmp_path / "images.npy", digits[0])
+    model = load_model("wrn-10-1", weights=weights).model
+    with pytest.raises(InputError, match="classes: expected 10 names, one for each logit, got 2"):
+        predict(model, open_pictures(tmp_path / "images.npy"), "bn", classes=("a", "b"), channels=1)
+    with pytest.raises(UnknownNameError, match="did you mean 'tent'"):
+        predict(model, open_pictures(tmp_path / "images.npy"), "tant", channels=1)
+    np.save(tmp_path / "floats.npy", np.zeros((2, 8, 8, 1)))
+    with pytest.raises(DataError, match="images must be uint8"):
+        open_pictures(tmp_path / "floats.npy")
