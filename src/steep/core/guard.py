@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from steep.core.mark import Mark
 from steep.core.method import Method, State, Step
 from steep.errors import GuardError, InputError
 
@@ -38,7 +38,7 @@ class Guard:
         self.mode = mode
         self._undone = 0
         self._usual: Tensor | None = None  # (2,): mean length of healthy updates, and how many there were
-        self._pending: tuple[State, dict[str, Any], Tensor] | None = None  # a verdict the host has not read yet
+        self._pending: tuple[State, Mark, Tensor] | None = None  # a verdict the host has not read yet
         self._last: str | None = None  # why the last step was undone
 
     def step(self, method: Method[Any], state: State, x: Tensor) -> Step:
@@ -47,16 +47,16 @@ class Guard:
         self._last = None
         if self.mode == "off":
             return method.step(state, x)
-        mark = state.mark()
+        mark = Mark(state)
         try:
             step = method.step(state, x)
         except BaseException:
-            state.revert(mark)
+            mark.revert(state)
             raise
         if not step.moved:
             return step
         verdict = self._judge(step, state, mark)
-        if verdict.device.type == "cuda" and self.mode != "raise" and _revert_where(verdict != 0, state, mark):
+        if verdict.device.type == "cuda" and self.mode != "raise" and mark.revert_where(verdict.any(), state):
             self._pending = state, mark, verdict
             return step
         self._pending = state, mark, verdict
@@ -72,11 +72,11 @@ class Guard:
         if self._pending is None:
             return
         (state, mark, verdict), self._pending = self._pending, None
-        faults = int(verdict)
-        if faults:
-            state.revert(mark)
+        faults = verdict.tolist()
+        if any(faults):
+            mark.revert(state)
             self._undone += 1
-            self._last = ", ".join(reason for bit, reason in enumerate(REASONS) if faults >> bit & 1)
+            self._last = ", ".join(reason for fault, reason in zip(faults, REASONS, strict=True) if fault)
 
     @property
     def undone(self) -> int:
@@ -91,26 +91,21 @@ class Guard:
         return self._last
 
     @torch.no_grad()
-    def _judge(self, step: Step, state: State, mark: Mapping[str, Any]) -> Tensor:
-        """Weigh a step on the device: a bit for each of REASONS, 0 for a healthy one."""
-        before, after = mark["model"], state.model.moving()
-        floating = [name for name in after if after[name].is_floating_point() and after[name].numel()]
-        updates = torch._foreach_sub([after[n] for n in floating], [before[n] for n in floating])
-        length = torch.stack(torch._foreach_norm(updates)).double().norm()
+    def _judge(self, step: Step, state: State, mark: Mark) -> Tensor:
+        """Weigh a step on the device: a flag for each of REASONS."""
+        length = mark.moved(state)
         usual = length.new_zeros(2) if self._usual is None else self._usual.to(length.device)
         mean, count = usual
-        faults = [
-            ~torch.isfinite(step.loss) if step.loss is not None else length < 0,
-            ~torch.isfinite(step.logits).all(),
-            ~torch.isfinite(length),
-            (count >= WARMUP) & (length > PROPORTION * mean) & (not step.leap),
-        ]
-        verdict = torch.stack([fault.to(torch.uint8) << bit for bit, fault in enumerate(faults)]).sum()
+        loss = length.new_zeros(()) if step.loss is None else step.loss.double()
+        # a sum is finite only if all its terms are; in double precision it cannot overflow by itself
+        finite = torch.stack([loss, step.logits.sum(dtype=torch.float64), length]).isfinite()
+        leaps = (count >= WARMUP) & (length > PROPORTION * mean) & (not step.leap)
+        faults = torch.cat([~finite, leaps[None]])
         if not step.leap:
             pace = (1 / (count + 1)).clamp_min(0.1)
             healthier = torch.stack([mean + pace * (length - mean), count + 1])
-            self._usual = torch.where(verdict == 0, healthier, usual)
-        return verdict
+            self._usual = torch.where(faults.any(), usual, healthier)
+        return faults
 
     def snapshot(self) -> dict[str, Any]:
         """Copy what the guard knows."""
@@ -121,23 +116,3 @@ class Guard:
         """Bring back what the guard knew."""
         self._pending, self._last = None, None
         self._undone, self._usual = saved["undone"], saved["usual"]
-
-
-@torch.no_grad()
-def _revert_where(bad: Tensor, state: State, mark: Mapping[str, Any]) -> bool:
-    """Undo a step on the device if a flag there says so; False if the state has changed its shape meanwhile."""
-    live = state.live()
-    now, shape = pytree.tree_flatten(live)
-    then, old_shape = pytree.tree_flatten({name: mark[name] for name in live})
-    if shape != old_shape:
-        return False
-    pairs = [(a, b) for a, b in zip(now, then, strict=True) if isinstance(a, Tensor) and a.is_cuda]
-    for dtype in {a.dtype for a, _ in pairs}:
-        here = [a for a, _ in pairs if a.dtype == dtype]
-        kept = torch.cat([b.reshape(-1) for a, b in pairs if a.dtype == dtype])
-        merged = torch.where(bad, kept, torch.cat([a.reshape(-1) for a in here]))
-        pieces = merged.split_with_sizes([a.numel() for a in here])
-        torch._foreach_copy_(here, [p.view(a.shape) for p, a in zip(pieces, here, strict=True)])
-    for memory in state.large():
-        memory.revert_where(bad)
-    return True

@@ -54,31 +54,6 @@ class State:
         for name in sorted(names, key="model".__eq__):  # the model last: it alone can refuse
             setattr(self, name, _restored(getattr(self, name), saved[name], device))
 
-    def mark(self) -> dict[str, Any]:
-        """Copy every field like `snapshot`, but of large memories only what the next step will overwrite."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: v.mark() if hasattr(v, "mark") else _saved(v) for name, v in values.items()}
-
-    def live(self) -> dict[str, Any]:
-        """What `mark()` copies, uncopied."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _live(v) for name, v in values.items() if not hasattr(v, "mark")}
-
-    def large(self) -> list[Any]:
-        """The memories that remember what is overwritten instead of being copied."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return [v for v in values if hasattr(v, "revert_where")]
-
-    def revert(self, mark: Mapping[str, Any]) -> None:
-        """Undo what happened since `mark()`."""
-        device = self.model.anchor().device
-        for name, saved in mark.items():
-            value = getattr(self, name)
-            if hasattr(value, "revert"):
-                value.revert(saved)
-            else:
-                setattr(self, name, _restored(value, saved, device))
-
 
 def _saved(value: Any) -> Any:
     if hasattr(value, "snapshot"):
@@ -90,14 +65,6 @@ def _saved(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     return [_saved(v) for v in value] if isinstance(value, list) else value
-
-
-def _live(value: Any) -> Any:
-    if isinstance(value, Classifier):
-        return value.moving()
-    if isinstance(value, torch.optim.Optimizer):
-        return value.state_dict()
-    return value.get_state() if isinstance(value, torch.Generator) else value
 
 
 def _restored(current: Any, saved: Any, device: torch.device) -> Any:

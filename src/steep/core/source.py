@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Classifier(nn.Module):
         self.net = net.requires_grad_(False).eval()
         self.low = False  # whether it runs in bfloat16
         self.layout = torch.preserve_format
+        self._moving: dict[str, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits in float32 (float64 for a float64 model)."""
@@ -63,13 +65,15 @@ class Classifier(nn.Module):
 
     def anchor(self) -> Tensor:
         """Any tensor of the model: its device is the model's, its dtype that of the images it takes."""
-        floating = [t for t in (*self.net.parameters(), *self.net.buffers()) if t.is_floating_point()]
-        like = floating[0] if floating else torch.empty(0)
+        tensors = itertools.chain(self.net.parameters(), self.net.buffers())
+        like = next((t for t in tensors if t.is_floating_point()), torch.empty(0))
         return like.new_empty(0, dtype=torch.float32) if self.low else like
 
     def moving(self) -> dict[str, Tensor]:
         """What may move: adapted parameters and every buffer, by the name it has in the caller's model."""
-        return {**self.adapted(), **dict(self.net.named_buffers())}
+        if self._moving is None:  # walking a large model takes longer than a small step of it
+            self._moving = {**self.adapted(), **dict(self.net.named_buffers())}
+        return self._moving
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copy what may move. Frozen weights are not repeated."""
@@ -122,6 +126,7 @@ class Source:
         if self.model.low:
             lower(self.model.net)
         self.model.layout = arrange(self.model.net, fast=self.model.low)
+        self.model._moving = None
         return self.model
 
 

@@ -1,0 +1,120 @@
+"""A mark: the state as it was before a step, so that the step can be undone exactly.
+
+Taking one must cost next to nothing, since it happens before every step: tensors are copied in one piece per device and
+dtype, large memories copy only what the step overwrites, and what lives on the host is kept by reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steep.core.method import State
+from steep.core.source import Classifier
+
+
+class Mark:
+    """The state of a method at one moment."""
+
+    @torch.no_grad()
+    def __init__(self, state: State) -> None:
+        self.tensors = tensors(state)
+        self.copies = _flat(self.tensors)
+        self.host = {field.name: _host(getattr(state, field.name)) for field in fields(state)}
+
+    @torch.no_grad()
+    def revert(self, state: State) -> None:
+        """Undo everything that happened to the state since."""
+        for group, copy in self.copies.items():
+            _spread(copy, _group(self.tensors, group))
+        for name, saved in self.host.items():
+            value = getattr(state, name)
+            if isinstance(value, torch.optim.Optimizer):
+                value.state.clear()
+                value.state.update({parameter: dict(kept) for parameter, kept in saved[0].items()})
+                for settings, kept in zip(value.param_groups, saved[1], strict=True):
+                    settings.update(kept)
+            elif isinstance(value, torch.Generator):
+                value.set_state(saved)
+            elif hasattr(value, "revert"):
+                value.revert(saved)
+            elif not isinstance(value, Classifier):
+                setattr(state, name, saved)
+
+    @torch.no_grad()
+    def revert_where(self, bad: Tensor, state: State) -> bool:
+        """Undo it on the device, where a flag there says so. False if the state has changed its shape meanwhile."""
+        now = tensors(state)
+        if [t.shape for t in now] != [t.shape for t in self.tensors]:
+            return False
+        for group, copy in self.copies.items():
+            if group[0] == bad.device:
+                here = _group(now, group)
+                _spread(torch.where(bad, copy, torch.cat([_line(t) for t in here])), here)
+        for field in fields(state):
+            value = getattr(state, field.name)
+            if hasattr(value, "revert_where"):
+                value.revert_where(bad)
+        return True
+
+    @torch.no_grad()
+    def moved(self, state: State) -> Tensor:
+        """How far parameters and statistics have moved since: the length of the update, on the device."""
+        now = list(state.model.moving().values())
+        pairs = [(a, b) for a, b in zip(now, self.tensors, strict=False) if a.is_floating_point()]
+        group = (pairs[0][0].device, pairs[0][0].dtype)
+        after = torch.cat([_line(a) for a, _ in pairs if (a.device, a.dtype) == group])
+        length: Tensor = (after - self.copies[group][: len(after)]).double().norm()
+        return length
+
+
+def tensors(state: State) -> list[Tensor]:
+    """Every tensor of a state that a step may write to, those of the model first."""
+    found = list(state.model.moving().values())
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, torch.optim.Optimizer):
+            found += [t for kept in value.state.values() for t in kept.values() if isinstance(t, Tensor)]
+        elif isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [t for t in value if isinstance(t, Tensor)]
+    return found
+
+
+def _host(value: Any) -> Any:
+    """What of a field is not in its tensors."""
+    if isinstance(value, torch.optim.Optimizer):
+        settings = [{k: v for k, v in group.items() if k != "params"} for group in value.param_groups]
+        return {parameter: dict(kept) for parameter, kept in value.state.items()}, settings
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if hasattr(value, "mark"):
+        return value.mark()
+    return list(value) if isinstance(value, list) else value
+
+
+Group = tuple[torch.device, torch.dtype]
+
+
+def _flat(tensors: list[Tensor]) -> dict[Group, Tensor]:
+    groups: dict[Group, list[Tensor]] = {}
+    for t in tensors:
+        groups.setdefault((t.device, t.dtype), []).append(_line(t))
+    return {group: torch.cat(members) for group, members in groups.items()}
+
+
+def _line(t: Tensor) -> Tensor:
+    return t if t.ndim == 1 else t.reshape(-1)
+
+
+def _group(tensors: list[Tensor], group: Group) -> list[Tensor]:
+    return [t for t in tensors if (t.device, t.dtype) == group]
+
+
+def _spread(flat: Tensor, into: list[Tensor]) -> None:
+    pieces = flat.split_with_sizes([t.numel() for t in into])
+    torch._foreach_copy_(into, [piece.view(t.shape) for piece, t in zip(pieces, into, strict=True)])
