@@ -336,3 +336,57 @@ def test_healthy_streams_are_left_alone():
 def test_verdict_names_each_fault():
     assert len(guard_module.REASONS) == 4
     assert Guard("skip").undone == 0
+
+
+def test_out_of_memory_is_answered_in_pieces(monkeypatch):
+    adapter, twin = adapter_for("tent"), adapter_for("tent")
+    adapter(images(seed=1))
+    twin(images(seed=1))
+    before = adapter.state_dict()
+    step, forward = Tent.step, nn.Sequential.forward
+
+    def starved(self, x):
+        if len(x) > 5:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return forward(self, x)
+
+    x = images(seed=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Sequential, "forward", starved)
+        answer = adapter(x)
+    assert identical(adapter.state_dict()["state"], before["state"])
+    with torch.no_grad():
+        expected = torch.cat([twin.model(piece) for piece in x.chunk(4)])
+    assert torch.equal(answer, expected)
+    assert "Lower the batch size" in adapter.last.skipped
+    assert Tent.step is step
+
+    def starved_for_good(self, x):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Sequential, "forward", starved_for_good)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            adapter(x)
+    assert identical(adapter.state_dict()["state"], before["state"])
+
+
+class Unrepeatable(nn.Module):
+    """Uses a kernel that torch knows to be nondeterministic: on a CPU, the backward of a bare `put_`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        logits = self.net(x)
+        return logits.clone().put_(torch.zeros(1, dtype=torch.long), logits.flatten()[:1])
+
+
+def test_deterministic_refuses_what_cannot_be_and_restores_the_setting():
+    with pytest.raises(InputError, match=r"deterministic=True.*put_"):
+        steep.adapt(Unrepeatable(), "tent", deterministic=True)(images())
+    assert not torch.are_deterministic_algorithms_enabled()
+    a, b = (steep.adapt(net(), "tea", deterministic=True, **QUICK["tea"]) for _ in range(2))
+    assert all(torch.equal(a(images(seed=s)), b(images(seed=s))) for s in range(5))
+    assert not torch.are_deterministic_algorithms_enabled()

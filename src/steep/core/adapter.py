@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from steep.core import images, saving
 from steep.core.collapse import Watch
+from steep.core.contexts import bit_for_bit, fresh_casts, grads
 from steep.core.guard import Guard
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
@@ -23,21 +23,6 @@ from steep.core.source import Classifier, Source, copied
 from steep.errors import CheckpointError, InputError
 
 FORMAT = 1  # of state_dict(); raised when an older reader could no longer understand it
-
-
-@contextmanager
-def _fresh_casts() -> Iterator[None]:
-    """Under a caller's autocast, torch keeps the half-precision copy of a weight until the context ends.
-
-    An adapted weight would then be answered with as it was before the update.
-    """
-    enabled = torch.is_autocast_cache_enabled()
-    torch.clear_autocast_cache()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(enabled)
 
 
 @dataclass(frozen=True)
@@ -81,6 +66,7 @@ class Adapter:
         precision: str = "float32",
         guard: str = "skip",
         bad_images: str = "raise",
+        deterministic: bool = False,
         source: Iterable[Any] | None = None,
     ) -> None:
         if steps < 1:
@@ -96,9 +82,10 @@ class Adapter:
         self.seed = seed
         self.precision = precision
         self.bad_images = bad_images
+        self.deterministic = deterministic
         self._guard = Guard(guard)
         self._watch = Watch()
-        with torch.inference_mode(False), torch.enable_grad():
+        with grads():
             classifier = Classifier(copy.deepcopy(model)).to(device)
             self._state: State = method.init(Source(classifier, seed, precision, source))
             self._initial = self._state.snapshot()
@@ -124,7 +111,13 @@ class Adapter:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt on the images x (B, C, H, W), RGB in [0, 1], and answer with detached logits (B, K)."""
-        with self._lock, torch.inference_mode(False), torch.enable_grad(), _fresh_casts():
+        with (
+            self._lock,
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            fresh_casts(),
+            bit_for_bit(self.deterministic),
+        ):
             x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
             if good is not None:
                 return self._answer_good(x, good)
@@ -251,7 +244,7 @@ class Adapter:
 
     def options(self) -> dict[str, Any]:
         """How this adapter was made, besides its model and method."""
-        names = ("steps", "episodic", "predict", "seed", "precision", "bad_images")
+        names = ("steps", "episodic", "predict", "seed", "precision", "bad_images", "deterministic")
         return {**{name: getattr(self, name) for name in names}, "guard": self._guard.mode}
 
     def save(self, path: str | os.PathLike[str]) -> None:

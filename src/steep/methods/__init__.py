@@ -97,6 +97,7 @@ def adapt(
     precision: str = "float32",
     guard: str = "skip",
     bad_images: str = "raise",
+    deterministic: bool = False,
     source: Iterable[Any] | None = None,
     **hyper: Any,
 ) -> Adapter:
@@ -116,6 +117,7 @@ def adapt(
             collapse and returns to a healthy state, "raise" undoes it and raises, "off" lets it happen.
         bad_images: a batch with NaN, Inf or values far out of range: "raise" refuses it, "nan" adapts on the good
             images and answers NaN for the others.
+        deterministic: use only kernels that give the same bits every time, or refuse naming the one that cannot.
         source: batches of source images, for methods that use them (eata).
         **hyper: hyper-parameters of the method, e.g. `lr=1e-4`.
 
@@ -138,5 +140,6 @@ def adapt(
         precision=precision,
         guard=guard,
         bad_images=bad_images,
+        deterministic=deterministic,
         source=source,
     )
