@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types layers unit slow gpu clean
+.PHONY: help demo test lint audit types layers unit slow gpu clean
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -13,9 +13,14 @@ demo: $(READY)   ## adapt a small model to corrupted pictures and print the tabl
 
 test: lint types layers unit  ## everything that must pass: lint, types, layers, tests
 
-lint: $(READY)   ## ruff: style and format
+lint: $(READY)   ## ruff: style and format; bandit: what an attacker would look for
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
+
+audit: $(READY)  ## known holes in the pinned versions; asks a vulnerability service, so it needs the network
+	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --no-deps --requirement constraints.txt
 
 types: $(READY)  ## mypy --strict on src
 	$(BIN)/mypy

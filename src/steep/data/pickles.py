@@ -8,7 +8,7 @@ refuses the file. Nothing of numpy or of Python runs on a pickle's behalf.
 from __future__ import annotations
 
 import io
-import pickle
+import pickle  # nosec B403
 from pathlib import Path
 from typing import Any, NoReturn
 

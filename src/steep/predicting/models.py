@@ -138,11 +138,12 @@ def _from_file(path: Path, factory: str, count: int) -> nn.Module:
     if not path.is_file():
         raise InputError(f"model {path}:{factory}: no file {path}")
     spec = importlib.util.spec_from_file_location(f"steep_user_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise InputError(f"model {path}:{factory}: expected a Python file, got {path.name}")
+    loader = spec.loader
     module = importlib.util.module_from_spec(spec)
     where = f"{path}:{factory}"
-    _attempt(where, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+    _attempt(where, lambda: loader.exec_module(module))
     make = getattr(module, factory, None)
     if not callable(make):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
