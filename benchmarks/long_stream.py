@@ -24,7 +24,11 @@ from steep.data import load, to_device
 from steep.training import TrainingSpec, train
 
 SHIFTS = ("gaussian_noise", "impulse_noise", "contrast", "fog", "pixelate")
-TEA = {"sgld_steps": 3, "sgld_rate": 0.7, "chains": 50, "buffer_size": 1000}
+VARIANTS = {  # name → method and what is not its default
+    **{name: (name, {}) for name in steep.METHODS},
+    "tea": ("tea", {"sgld_steps": 3, "sgld_rate": 0.7, "chains": 50, "buffer_size": 1000}),
+    "tent-hot": ("tent", {"lr": 0.1}),  # a hundred times the published rate: it learns, and then collapses
+}
 
 
 def trained() -> torch.nn.Module:
@@ -36,7 +40,7 @@ def trained() -> torch.nn.Module:
     return model.eval()
 
 
-def stream(images: int, batch: int, device: str, severity: int = 4):
+def stream(images: int, batch: int, device: str, severity: int = 5):
     """Shifts of 10 batches each, in turn, every pass in a new order."""
     sets = []
     for shift in SHIFTS:
@@ -60,8 +64,8 @@ def memory(device: str) -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def run(model, method: str, guard: str, images: int, batch: int, device: str, windows: int = 20) -> dict:
-    hyper = TEA if method == "tea" else {}
+def run(model, variant: str, guard: str, images: int, batch: int, device: str, windows: int = 20) -> dict:
+    method, hyper = VARIANTS[variant]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = [to_device(load("digits", "train").images[:1000].copy(), device)]
@@ -81,6 +85,7 @@ def run(model, method: str, guard: str, images: int, batch: int, device: str, wi
             n, started = 0, time.perf_counter()
     return {
         "benchmark": "long-stream",
+        "variant": variant,
         "method": method,
         "guard": guard,
         "images": images,
@@ -102,18 +107,18 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200_000)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--methods", default=",".join(steep.METHODS))
+    parser.add_argument("--methods", default=",".join(VARIANTS))
     parser.add_argument("--guards", default="off,recover")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     model = trained()
     print(f"{'method':8} {'guard':8} accuracy  first  last   ms/batch first→last   MB first→last  undone recovered")
-    for method in told.methods.split(","):
-        for guard in told.guards.split(",") if method not in ("source", "bn") else ["off"]:
-            row = run(model, method, guard, told.images, told.batch, told.device)
+    for variant in told.methods.split(","):
+        for guard in told.guards.split(",") if variant not in ("source", "bn") else ["off"]:
+            row = run(model, variant, guard, told.images, told.batch, told.device)
             ms, mb = [1000 * s for s in row["seconds_per_batch"]], [b / 1e6 for b in row["bytes"]]
             print(
-                f"{method:8} {guard:8} {row['accuracy']:8.1%} {row['curve'][0]:6.1%} {row['curve'][-1]:6.1%}"
+                f"{variant:8} {guard:8} {row['accuracy']:8.1%} {row['curve'][0]:6.1%} {row['curve'][-1]:6.1%}"
                 f" {ms[1]:9.2f} → {ms[-1]:6.2f} {mb[1]:9.0f} → {mb[-1]:5.0f} {row['undone']:7} {row['recoveries']:6}",
                 flush=True,
             )

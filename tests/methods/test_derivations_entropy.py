@@ -189,7 +189,7 @@ def test_eta_leaves_out_entropies_above_0_4_ln_1000():
 
 
 def test_eta_filter_never_fires_on_few_classes():
-    """E0 = 0.4 ln 1000 > ln 5: no image of a 5-class model is unreliable (FACTS, section 2)."""
+    """E0 = 0.4 ln 1000 > ln 5: no image of a 5-class model is unreliable."""
     net = make_net(sharpness=0.5)
     adapter = steep.adapt(net, "eta", lr=LR)
     assert replay(adapter, HandEta(net, e0=E0_PAPER, novelty=0.05), STREAM[:1]) == [20]

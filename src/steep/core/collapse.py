@@ -17,8 +17,10 @@ from steep.core.method import State
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait
 FADE = 0.9  # of the running averages
-FEWER_CLASSES = 0.5  # share of the usual effective number of classes under which the model has collapsed
-NARROWER, SURER = 0.75, 0.1  # ... or this share of the classes at this share of the usual entropy
+FEWER_CLASSES = 0.75  # share of the usual effective number of classes under which the model has collapsed
+WELL = 0.9  # share of them above which it is healthy enough to come back to
+RISE, FALL = 0.1, 0.005  # how "usual" follows: a slow collapse must not drag it along
+NARROWER, SURER = 0.9, 0.1  # ... or this share of the classes at this share of the usual entropy
 WIDER_GAP, LEAST_GAP = 20.0, 10.0  # times the usual energy gap, and at least so many nats
 
 
@@ -59,10 +61,10 @@ class Watch:
             self.usual = [classes, sure, apart]
         reason = _collapsed((classes, sure, apart), self.usual)
         if reason is None:
-            pace = 0.1  # "usual" follows the stream slowly, and only while all is well
             seen = (classes, sure, apart)
-            self.usual = [u + pace * (s - u) for u, s in zip(self.usual, seen, strict=True)]
-            self.healthy = state.snapshot()
+            self.usual = [u + (RISE if s > u else FALL) * (s - u) for u, s in zip(self.usual, seen, strict=True)]
+            if classes >= WELL * self.usual[0]:
+                self.healthy = state.snapshot()
             return None
         # a state that collapses again at once was not healthy: then the source it is
         again = self.healthy is None or (self.recoveries > 0 and self.looks <= 3)

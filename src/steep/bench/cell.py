@@ -1,0 +1,311 @@
+"""Run one cell: the adapter over its stream, and the row that comes of it.
+
+`energy_before` is the mean energy of the same images under the source model, unadapted; `energy_after` that of the
+logits the adapter answered with. Their difference is the energy reduction of the paper's figures. The source model's
+pass is made once for all cells on the same images (the source cell's own run counts) and is not part of `seconds`.
+
+Logits stay on the device until the end: watching costs a wait at most twice a second, not watching none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from steep import provenance
+from steep.bench.measure import diagrams, mean_energy, metrics
+from steep.bench.rows import SCHEMA, Row
+from steep.bench.sources import Recent, Sources
+from steep.bench.spec import SEQUENCE, Cell
+from steep.core.adapter import Adapter
+from steep.core.precision import use_bfloat16
+from steep.data import Batches, ImageSet, Shift, batches, stream
+from steep.errors import InputError, SteepWarning
+from steep.methods import adapt
+
+Watch: TypeAlias = Callable[[int, int, float], None]
+"""Called now and then with (images done, images in all, accuracy so far)."""
+
+PRECISIONS = ("float32", "tf32", "bfloat16", "auto")
+
+_RESIDENT = 4 << 30  # bytes of uint8 images that may live on the device at once
+_WATCH_EVERY = 0.5  # seconds
+
+_source_energies = Recent[float](64)  # by source cell: the pass is made once for all methods and seeds
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A segment that was run: its answers and labels are still on the device."""
+
+    name: str
+    severity: int
+    reset: bool
+    logits: Tensor  # (N, K)
+    labels: Tensor  # (N,)
+    origin: Tensor | None = None  # (N,), which shift of a mixed stream an image came from
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """What running a stream gave: the stretches in order and the seconds the adapter took."""
+
+    stretches: list[Stretch]
+    seconds: float
+
+
+def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch: Watch | None = None) -> Row:
+    """Run a cell and return its row.
+
+    >>> from steep.bench.sources import Disk
+    >>> cell = Cell(
+    ...     data="digits-c", shift="fog", severity=5, model="wrn-10-1", weights="untrained", method="bn", limit=60
+    ... )
+    >>> row = run(cell, Disk())
+    >>> row["n"], 0 <= row["accuracy"] <= 1, row["spec"]["shift"]
+    (60, True, 'fog')
+    """
+    device = torch.device(device)
+    started = datetime.now(UTC)
+    sets = [sources.images(cell, shift, severity) for shift, severity in cell.shifts]
+    model = sources.model(cell, sets[0])
+    notes: list[str] = []
+    with precision(cell.precision, device), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SteepWarning)
+        model = _placed(model, cell, device)
+        adapter = _adapter(cell, model, sources, notes)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        done = _stream(adapter, cell, sets, device, watch)
+        memory = provenance.peak_memory(device)
+        logits = torch.cat([stretch.logits for stretch in done.stretches])
+        labels = torch.cat([stretch.labels for stretch in done.stretches])
+        after = mean_energy(logits)
+        bare = _bare(cell)
+        before = _source_energies.get(
+            (bare, str(device)), lambda: after if cell.method == "source" else _source_energy(bare, model, sets, device)
+        )
+    notes += [str(warning.message) for warning in caught if issubclass(warning.category, SteepWarning)]
+    for warning in caught:
+        if not issubclass(warning.category, SteepWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    found = metrics(logits, labels)
+    return {
+        "schema": SCHEMA,
+        "key": cell.key(),
+        "spec": cell.to_json(),
+        **found,
+        "energy_before": before,
+        "energy_after": after,
+        **diagrams(logits, labels),
+        "segments": _segments(cell, done.stretches),
+        "data": [{"origin": data.origin, "sha256": data.digest, "images": len(data)} for data in sets],
+        "notes": notes,
+        "seconds": done.seconds,
+        "images_per_s": found["n"] / done.seconds,
+        "peak_memory": memory,
+        "started": started.isoformat(timespec="milliseconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "env": {
+            "versions": provenance.versions(),
+            "commit": provenance.commit(),
+            "device": provenance.device_name(device),
+            "precision": _used(cell, model, device),
+        },
+    }
+
+
+@contextlib.contextmanager
+def precision(kind: str, device: torch.device) -> Iterator[None]:
+    """Choose how a GPU multiplies float32, for as long as the context lasts: exactly, or (all others) in TF32."""
+    if kind not in PRECISIONS:
+        raise InputError(f"precision: expected one of {', '.join(PRECISIONS)}, got {kind!r}")
+    with contextlib.ExitStack() as stack:
+        if device.type == "cuda":
+            matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+            stack.callback(_set_tf32, matmul, conv)
+            _set_tf32(kind != "float32", kind != "float32")
+        yield
+
+
+def _set_tf32(matmul: bool, conv: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = matmul
+    torch.backends.cudnn.allow_tf32 = conv
+
+
+def _placed(model: nn.Module, cell: Cell, device: torch.device) -> nn.Module:
+    """Put the model on the device; with tensor cores in play, in the layout they want."""
+    tensor_cores = device.type == "cuda" and cell.precision != "float32"
+    layout = torch.channels_last if tensor_cores else torch.contiguous_format
+    placed: nn.Module = model.to(device).to(memory_format=layout)  # type: ignore[call-overload]
+    return placed
+
+
+def _adapter(cell: Cell, model: nn.Module, sources: Sources, notes: list[str]) -> Adapter:
+    hyper: dict[str, Any] = dict(cell.hyper)
+    source = None
+    if cell.method == "eata":
+        train = sources.train(cell)
+        if train is None:
+            notes.append(f"no train split of {cell.data.removesuffix('-c')} here: eata has no Fisher term")
+        else:  # shuffled: sets on disk lie class by class
+            source = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
+            notes.append(f"Fisher images: {train.name} {train.split}, shuffled")
+    return adapt(
+        model,
+        cell.method,
+        setting=cell.setting,
+        steps=cell.steps,
+        episodic=cell.episodic,
+        predict="after" if cell.predict == "after" else "before",
+        seed=cell.seed,
+        precision=_held(cell),
+        guard=cell.guard,
+        source=source,
+        **hyper,
+    )
+
+
+def _held(cell: Cell) -> str:
+    """Name the precision the adapter holds frozen weights in; TF32 is the device's business."""
+    return "float32" if cell.precision == "tf32" else cell.precision
+
+
+def _used(cell: Cell, model: nn.Module, device: torch.device) -> str:
+    """Name the precision that was used in the end: `auto` depends on the device, and TF32 is of GPUs alone."""
+    if use_bfloat16(_held(cell), next(model.parameters())):
+        return "bfloat16"
+    return "tf32" if device.type == "cuda" and cell.precision != "float32" else "float32"
+
+
+def _stream(
+    adapter: Adapter, cell: Cell, sets: list[ImageSet], device: torch.device, watch: Watch | None = None
+) -> Streamed:
+    shifts = [Shift(name, level, data) for (name, level), data in zip(cell.shifts, sets, strict=True)]
+    size = cell.batch_size or max(map(len, sets))
+    segments = stream(cell.protocol, shifts, size, device=device, seed=cell.seed, delta=cell.delta or 0.1)
+    stretches: list[Stretch] = []
+    view = _Watcher(watch, sum(map(len, sets)) * (2 if cell.protocol == "gradual" else 1))
+    begun = _now(device)
+    for index, segment in enumerate(segments):
+        if segment.reset and index:
+            adapter.reset()
+        logits, labels = [], []
+        for x, y in resident(segment.batches):
+            answer = adapter(x)
+            logits.append(answer)
+            labels.append(y)
+            view.see(answer, y)
+        answers, truth, origin = torch.cat(logits), torch.cat(labels), _origin(segment.batches)
+        stretches.append(Stretch(segment.name, segment.severity, segment.reset, answers, truth, origin))
+    return Streamed(stretches, max(_now(device) - begun, 1e-9))
+
+
+def _origin(mixed: Batches) -> Tensor | None:
+    if len(mixed.sets) == 1:
+        return None
+    ends = np.cumsum([len(data) for data in mixed.sets])
+    rows = np.arange(mixed.images) if mixed.order is None else mixed.order
+    return torch.from_numpy(np.searchsorted(ends, rows, side="right")).to(mixed.device)
+
+
+def resident(source: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give the batches of a stream from images that were moved to the device once, where they fit.
+
+    >>> from steep.data import load
+    >>> plain = batches(load("digits", limit=50), 20, shuffle=1)
+    >>> all(torch.equal(x, a) and torch.equal(y, b) for (x, y), (a, b) in zip(resident(plain), plain))
+    True
+    """
+    if sum(data.images.nbytes for data in source.sets) > _RESIDENT:
+        yield from source
+        return
+    pixels = torch.cat([torch.from_numpy(np.array(data.images)).to(source.device) for data in source.sets])
+    labels = torch.cat([torch.from_numpy(np.array(data.labels)).to(source.device) for data in source.sets])
+    order = None if source.order is None else torch.from_numpy(source.order).to(source.device)
+    for start in range(0, source.images, source.batch_size):
+        stop = min(start + source.batch_size, source.images)
+        rows = slice(start, stop) if order is None else order[start:stop]
+        x = pixels[rows].permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+        yield x, labels[rows]
+
+
+class _Watcher:
+    """Counts right answers on the device and tells a person now and then."""
+
+    def __init__(self, watch: Watch | None, total: int) -> None:
+        self.watch, self.total = watch, total
+        self.images, self.told = 0, time.monotonic()
+        self.right: Tensor | None = None
+
+    def see(self, logits: Tensor, labels: Tensor) -> None:
+        if self.watch is None:
+            return
+        right = (logits.argmax(dim=1) == labels).sum()
+        self.right = right if self.right is None else self.right + right
+        self.images += len(labels)
+        if time.monotonic() - self.told >= _WATCH_EVERY:
+            self.watch(self.images, self.total, int(self.right) / self.images)
+            self.told = time.monotonic()
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _bare(cell: Cell) -> Cell:
+    """Take from a cell what the source model's answers depend on."""
+    seed = cell.seed if cell.protocol in ("mixed", "label-shift") else 0
+    return replace(
+        cell,
+        method="source",
+        setting="paper",
+        hyper=(),
+        seed=seed,
+        steps=1,
+        episodic=False,
+        predict="before",
+        guard="off",
+    )
+
+
+def _source_energy(cell: Cell, model: nn.Module, sets: list[ImageSet], device: torch.device) -> float:
+    """Mean energy of the images under the source model, in the same batches as the method saw them."""
+    done = _stream(adapt(model, "source", precision=_held(cell), guard="off"), cell, sets, device)
+    return mean_energy(torch.cat([stretch.logits for stretch in done.stretches]))
+
+
+def _segments(cell: Cell, stretches: list[Stretch]) -> list[dict[str, Any]]:
+    """Measure every segment by itself; a mixed stream is taken apart into the shifts its images came from."""
+    if cell.protocol == "mixed":
+        stretches = _apart(cell, stretches[0])
+    elif cell.shift != SEQUENCE:
+        return []
+    wanted = ("n", "accuracy", "error", "loss", "ece", "mce", "brier")
+    rows = []
+    for stretch in stretches:
+        found = metrics(stretch.logits, stretch.labels)
+        after = mean_energy(stretch.logits)
+        where = {"name": stretch.name, "severity": stretch.severity, "reset": stretch.reset}
+        rows.append({**where, **{name: found[name] for name in wanted}, "energy_after": after})
+    return rows
+
+
+def _apart(cell: Cell, whole: Stretch) -> list[Stretch]:
+    if whole.origin is None:  # one shift only: nothing to take apart
+        return [replace(whole, name=cell.shifts[0][0])]
+    return [
+        Stretch(name, severity, False, whole.logits[whole.origin == index], whole.labels[whole.origin == index])
+        for index, (name, severity) in enumerate(cell.shifts)
+    ]

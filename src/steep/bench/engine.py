@@ -1,0 +1,113 @@
+"""What the engines share: which cells are left, what a watcher is told, and which errors end a bench."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from steep.bench import estimate
+from steep.bench.rows import Row
+from steep.bench.spec import Cell
+from steep.bench.store import Store
+from steep.errors import CheckpointError, DataError, SteepError
+
+FATAL = (DataError, CheckpointError)
+"""Errors that every further cell would meet too: the bench ends at once, with what is stored."""
+
+POLL_SECONDS = 0.5  # between looks at cells that another process is at
+
+
+class EngineError(SteepError, RuntimeError):
+    """An engine that cannot start or has lost its workers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """How far a bench is. `cell` is the one at work or just done, `accuracy` its own so far or in the end."""
+
+    done: int
+    total: int
+    cell: Cell | None = None
+    accuracy: float | None = None
+    share: float = 0.0  # of the cell at work
+    seconds_left: float | None = None
+
+
+Progress: TypeAlias = Callable[[Tick], None]
+
+
+def silent(tick: Tick) -> None:
+    """Tell nobody."""
+
+
+@dataclass
+class Outcome:
+    """How a bench ended: rows this process made, rows that were there or came from others, and failures."""
+
+    ran: int = 0
+    found: int = 0
+    failed: list[tuple[Cell, str]] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Cells of the grid."""
+        return self.ran + self.found + len(self.failed)
+
+
+class Board:
+    """Keeps count for the engines: cells left, time left, failures."""
+
+    def __init__(self, cells: Sequence[Cell], store: Store, progress: Progress) -> None:
+        self.cells = {cell.key(): cell for cell in cells}  # one of each, in order
+        self.store, self.progress = store, progress
+        store.refresh()
+        self.left = {key: cell for key, cell in self.cells.items() if key not in store}
+        self.outcome = Outcome(found=len(self.cells) - len(self.left))
+        self._work = {key: estimate.work(cell) for key, cell in self.cells.items()}
+        self._begun, self._worked = time.monotonic(), 0.0
+        self.tell()
+
+    def tell(self, cell: Cell | None = None, accuracy: float | None = None, share: float = 0.0) -> None:
+        """Tell the watcher where things stand."""
+        self.progress(
+            Tick(
+                done=len(self.cells) - len(self.left),
+                total=len(self.cells),
+                cell=cell,
+                accuracy=accuracy,
+                share=share,
+                seconds_left=self._seconds_left(cell, share),
+            )
+        )
+
+    def drop_stored(self) -> None:
+        """Take note of rows other processes have written."""
+        self.store.refresh()
+        for key in [key for key in self.left if key in self.store]:
+            del self.left[key]
+            self.outcome.found += 1
+
+    def keep(self, key: str, row: Row) -> None:
+        """Store the row of a cell that has ended."""
+        self.store.append(row)
+        cell = self.left.pop(key)
+        self._worked += self._work[key]
+        self.outcome.ran += 1
+        self.tell(cell, row["accuracy"], 1.0)
+
+    def fail(self, key: str, error: BaseException) -> None:
+        """Note a cell that cannot be run; it has no row, so the next start tries it again."""
+        cell = self.left.pop(key)
+        self.outcome.failed.append((cell, f"{type(error).__name__}: {error}".strip().split("\n")[0]))
+        self.tell(cell)
+
+    def _seconds_left(self, cell: Cell | None, share: float) -> float | None:
+        key = cell.key() if cell is not None else ""
+        at_work = share * self._work[key] if key in self.left else 0.0
+        worked = self._worked + at_work
+        if worked <= 0:
+            return None
+        left = sum(self._work[key] for key in self.left) - at_work
+        return (time.monotonic() - self._begun) * left / worked

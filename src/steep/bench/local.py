@@ -1,0 +1,66 @@
+"""Run cells in this process, one after the other. Several processes may share a store: each takes what is free."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+
+from steep.bench import cell as one
+from steep.bench.engine import FATAL, POLL_SECONDS, Board, Outcome, Progress, silent
+from steep.bench.sources import Disk, Sources
+from steep.bench.spec import Cell
+from steep.bench.store import Store
+
+
+def run(
+    cells: Sequence[Cell],
+    store: Store,
+    *,
+    sources: Sources | None = None,
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+) -> Outcome:
+    """Run what is missing; every row is stored as its cell ends.
+
+    A cell that another process is at is left to it and looked at again in the end: when its owner has died without a
+    row, it is run here. Missing data and weights that do not fit end the bench; any other error fails its cell alone.
+
+    >>> import tempfile
+    >>> cell = Cell(data="digits", shift="clean", model="wrn-10-1", weights="untrained", method="source", limit=20)
+    >>> with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
+    ...     run([cell], store).ran, run([cell], store).found
+    (1, 1)
+    """
+    sources = sources or Disk()
+    board = Board(cells, store, progress)
+    while board.left:
+        idle = True
+        for key, cell in list(board.left.items()):
+            if key not in board.left or not store.claim(key):
+                continue
+            try:
+                board.drop_stored()  # its owner may have finished between our look and our claim
+                if key not in board.left:
+                    continue
+                idle = False
+                board.tell(cell)
+                board.keep(key, one.run(cell, sources, device, _watch(board, cell)))
+            except FATAL:
+                raise
+            except Exception as error:
+                board.fail(key, error)
+            finally:
+                store.release(key)
+        board.drop_stored()
+        if idle and board.left:
+            board.tell()
+            time.sleep(POLL_SECONDS)
+    return board.outcome
+
+
+def _watch(board: Board, cell: Cell) -> one.Watch | None:
+    if board.progress is silent:
+        return None
+    return lambda done, total, accuracy: board.tell(cell, accuracy, done / max(1, total))

@@ -1,0 +1,91 @@
+"""From the logits and labels of a whole set to the numbers of a row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from steep.core.losses import energy
+from steep.metrics import accuracy, brier_score, negative_log_likelihood, reliability
+
+DIAGRAM_BINS = 10  # of a reliability diagram (TEA paper, section on calibration)
+ERROR_BINS = 15  # of ECE and MCE (torchmetrics' default, which the paper used)
+
+
+def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Measure a whole set at once: never a mean over batches.
+
+    A row of logits with NaN or infinity in it counts as a wrong answer, and makes every number that needs
+    probabilities NaN; `nonfinite` says how many there are.
+
+    Args:
+        logits: (N, K).
+        labels: (N,).
+
+    >>> import torch
+    >>> found = metrics(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
+    >>> found["accuracy"], found["n"], round(found["ece"], 4)
+    (0.5, 2, 0.3808)
+    """
+    good = logits.isfinite().all(dim=1)
+    bad = len(logits) - int(good.sum())
+    if bad:
+        right = int(((logits.argmax(dim=1) == labels) & good).sum()) / len(labels)
+        undefined = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
+        return {"n": len(labels), "accuracy": right, "error": 1 - right, **undefined, "nonfinite": bad}
+    right = accuracy(logits, labels)
+    loss = negative_log_likelihood(logits, labels)
+    bars = reliability(logits, labels, bins=ERROR_BINS)
+    return {
+        "n": len(labels),
+        "accuracy": right,
+        "error": 1 - right,
+        "loss": loss,  # the same number under the two names people look for
+        "nll": loss,
+        "ece": bars.ece,
+        "mce": bars.mce,
+        "brier": brier_score(logits, labels),
+        "nonfinite": 0,
+    }
+
+
+def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Give what a reliability diagram and a per-class table are drawn from, and bins whose sums give a pooled ECE.
+
+    >>> import torch
+    >>> found = diagrams(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
+    >>> found["per_class"], found["reliability"]["counts"][8]
+    ({'count': [1, 1], 'correct': [1, 0], 'predicted': [2, 0]}, 2)
+    """
+    classes = logits.shape[1]
+    predicted = logits.argmax(dim=1)
+    correct = labels[(predicted == labels) & logits.isfinite().all(dim=1)]
+    per_class = {
+        "count": labels.bincount(minlength=classes).tolist(),
+        "correct": correct.bincount(minlength=classes).tolist(),
+        "predicted": predicted.bincount(minlength=classes).tolist(),
+    }
+    if not bool(logits.isfinite().all()):
+        return {"per_class": per_class, "reliability": None, "calibration": None}
+    return {
+        "per_class": per_class,
+        "reliability": _bars(logits, labels, DIAGRAM_BINS),
+        "calibration": _bars(logits, labels, ERROR_BINS),
+    }
+
+
+def _bars(logits: Tensor, labels: Tensor, bins: int) -> dict[str, list[float]]:
+    bars = reliability(logits, labels, bins=bins)
+    return {"counts": list(bars.counts), "confidence": list(bars.confidence), "accuracy": list(bars.accuracy)}
+
+
+def mean_energy(logits: Tensor) -> float:
+    """Mean over the set of E(x) = −log Σ exp f(x), summed in float64.
+
+    >>> import torch
+    >>> round(mean_energy(torch.zeros(3, 10)), 4)  # −ln 10
+    -2.3026
+    """
+    return float(energy(logits).double().mean())

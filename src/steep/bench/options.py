@@ -1,0 +1,129 @@
+"""What a recipe or the command line says, as values: seeds, assignments, choices, hyper-parameters."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+from steep import recipes
+from steep.errors import InputError, unknown
+from steep.methods import make
+
+Kinds: TypeAlias = tuple[type, ...]
+
+CHOICES = ("method", "shift", "severity", "seed", "setting", "source")
+"""What --only can choose by."""
+
+
+def parse_seeds(text: Any) -> list[int]:
+    """Read seeds: a list, one number, `0..4` (both ends included) or `0,3`.
+
+    >>> parse_seeds("0..4"), parse_seeds("0,3"), parse_seeds([7])
+    ([0, 1, 2, 3, 4], [0, 3], [7])
+    """
+    try:
+        if isinstance(text, str) and ".." in text:
+            first, last = (int(end) for end in text.split(".."))
+            found = list(range(first, last + 1))
+        else:
+            words = text.split(",") if isinstance(text, str) else text if isinstance(text, list) else [text]
+            found = [int(word) for word in words]
+    except ValueError:
+        found = []
+    if not found or min(found) < 0:
+        raise InputError(f"seeds: expected such as 0..4, 0,3 or [0, 1], got {text!r}")
+    return list(dict.fromkeys(found))
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE, the value as TOML has it, or `none`, or plain text.
+
+    >>> assignment("tea.lr=1e-4"), assignment("tea.chains=none"), assignment("batch_size=full")
+    (('tea.lr', 0.0001), ('tea.chains', None), ('batch_size', 'full'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"--set: expected NAME=VALUE such as tea.lr=1e-4, got {text!r}")
+    return name.strip(), _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def choices(only: Iterable[str]) -> dict[str, set[str]]:
+    """Read what --only says.
+
+    >>> sorted(choices(["method=tea,tent", "method=bn"])["method"])
+    ['bn', 'tea', 'tent']
+    """
+    chosen: dict[str, set[str]] = {}
+    for text in only:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise InputError(f"--only: expected such as method=tea,tent or shift=fog, got {text!r}")
+        if name not in CHOICES:
+            raise unknown("thing to choose by in --only", name, CHOICES)
+        chosen.setdefault(name, set()).update(word.strip() for word in values.split(",") if word.strip())
+    return chosen
+
+
+def hyper(where: str, name: str, setting: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Resolve every hyper-parameter of a method; a whole number passes for a float, another kind does not pass.
+
+    >>> hyper("here", "tent", "paper", {"lr": 1})["lr"]
+    1.0
+    """
+    base = make(name, setting)
+    values = dict(given)
+    for item in fields(base):
+        if item.name in values:
+            default, value = getattr(base, item.name), values[item.name]
+            if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+                values[item.name] = float(value)
+            elif default is not None and value is not None and not _alike(default, value):
+                raise InputError(f"{where}: {item.name}: expected such as {default!r}, got {value!r}")
+            if isinstance(value, list):
+                values[item.name] = tuple(value)
+    resolved = make(name, setting, **values)
+    return {item.name: getattr(resolved, item.name) for item in fields(resolved)}
+
+
+def hyper_changed(name: str) -> set[str]:
+    """Name the hyper-parameters in which the two settings of a method differ.
+
+    >>> hyper_changed("sar")
+    {'margin_classes'}
+    """
+    paper, tuned = make(name), make(name, "tuned")
+    return {item.name for item in fields(paper) if getattr(paper, item.name) != getattr(tuned, item.name)}
+
+
+def _alike(default: object, value: object) -> bool:
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(default, bool) and isinstance(value, bool)
+    if isinstance(default, (tuple, list)):
+        return isinstance(value, (tuple, list)) and len(value) == len(default)
+    return isinstance(value, type(default)) or (isinstance(default, (int, float)) and isinstance(value, (int, float)))
+
+
+def check(where: str, table: Mapping[str, Any], known: Mapping[str, Kinds]) -> None:
+    """Refuse a key nobody reads, and a value of another kind than its key has.
+
+    >>> check("recipe mine", {"steps": "two"}, {"steps": (int,)})
+    Traceback (most recent call last):
+    steep.errors.InputError: recipe mine: steps: expected int, got 'two'
+    """
+    recipes.check_keys(where, table, known)
+    for key, value in table.items():
+        kinds = known[key]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            words = " or ".join(kind.__name__ for kind in kinds)
+            raise InputError(f"{where}: {key}: expected {words}, got {value!r}")

@@ -1,0 +1,243 @@
+"""Send cells to a Ray cluster. Only this module imports ray, and only when it is asked to run.
+
+The driver plans, claims, loads and stores; workers adapt. Every model and every set of images is put into Ray's
+object store once, from where each node fetches it once, so nodes need steep installed but neither data nor weights.
+A worker that is lost takes its cell with it; Ray starts the cell again elsewhere, up to `retries` times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from steep.bench import cell as one
+from steep.bench.engine import FATAL, POLL_SECONDS, Board, EngineError, Outcome, Progress, silent
+from steep.bench.rows import Row
+from steep.bench.sources import KEPT_BYTES, Disk, Recent, Sources
+from steep.bench.spec import Cell
+from steep.bench.store import Store
+from steep.data import ImageSet
+
+CONNECT_SECONDS = 5.0
+"""How long an address may take to answer."""
+
+_models = Recent[nn.Module](2)  # of a worker process: a model is unpacked once, not once per cell
+
+
+class Given:
+    """Sources of a worker: what came with the cell."""
+
+    def __init__(self, model: nn.Module, sets: Mapping[tuple[str, int], ImageSet], train: ImageSet | None) -> None:
+        self._model, self._sets, self._train = model, sets, train
+
+    def model(self, cell: Cell, images: ImageSet) -> nn.Module:
+        """Give the model that was sent."""
+        return self._model
+
+    def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
+        """Give the images that were sent."""
+        return self._sets[shift, severity]
+
+    def train(self, cell: Cell) -> ImageSet | None:
+        """Give the training images that were sent, if any."""
+        return self._train
+
+
+def run(
+    cells: Sequence[Cell],
+    store: Store,
+    *,
+    sources: Sources | None = None,
+    address: str = "auto",
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    retries: int = 3,
+    progress: Progress = silent,
+) -> Outcome:
+    """Run what is missing on a Ray cluster; rows come back here and go to the store, the same rows `local` makes.
+
+    Args:
+        cells: the grid.
+        store: where rows go; the driver alone writes to it.
+        sources: where the driver finds models and images.
+        address: `auto` for the cluster this machine belongs to, `local` to start one here, `ray://HOST:PORT`.
+        cpus: CPU cores a cell takes.
+        gpus: GPUs a cell takes; 0.25 puts four cells on one.
+        retries: how often a cell is started again when its worker is lost.
+        progress: told when a cell ends.
+    """
+    board = Board(cells, store, progress)
+    if not board.left:
+        return board.outcome
+    with cluster(address) as ray:
+        _Driver(ray, board, sources or Disk(), cpus, gpus, retries).run()
+    return board.outcome
+
+
+@contextlib.contextmanager
+def cluster(address: str) -> Iterator[Any]:
+    """Connect to a cluster, or start one; what was started here is stopped again."""
+    try:
+        # Inside steep.bench this module itself is called ray.
+        ray = importlib.import_module("ray")
+    except ImportError:
+        raise EngineError('engine ray: ray is not installed. Run: pip install "steep[ray]"') from None
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    if address == "local":
+        options |= {"include_dashboard": False, "address": "local"}
+    else:
+        _reach(address)
+        options["address"] = address
+    mine = not ray.is_initialized()
+    try:
+        if mine:
+            ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        said = " ".join(str(error).split())[:300]
+        hint = "Start one (ray start --head), or use --address local"
+        raise EngineError(f"engine ray: no cluster at {address!r}: {said} {hint}") from error
+    try:
+        yield ray
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Knock before ray does: it would try for half a minute, and abort the process in some versions."""
+    place = address.removeprefix("ray://")
+    host, colon, port = place.rpartition(":")
+    if not colon or not port.isdigit():
+        if address == "auto" or "://" in address:
+            return
+        raise EngineError(f"engine ray: address: expected auto, local, HOST:PORT or ray://HOST:PORT, got {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise EngineError(
+            f"engine ray: nothing answers at {address}: {error}. Is the cluster up? To run on this machine alone: "
+            "--address local"
+        ) from error
+
+
+class _Driver:
+    """Keeps the cluster busy: loads what cells need, sends them, stores what comes back."""
+
+    def __init__(self, ray: Any, board: Board, sources: Sources, cpus: float, gpus: float, retries: int) -> None:
+        self.ray, self.board, self.sources = ray, board, sources
+        self.gpus = gpus
+        self.task = ray.remote(_work).options(num_cpus=cpus, num_gpus=gpus, max_retries=retries)
+        slots = ray.cluster_resources()
+        room = slots.get("CPU", 1.0) / cpus if cpus else slots.get("CPU", 1.0)
+        if gpus:
+            if slots.get("GPU", 0.0) < gpus:
+                raise EngineError(f"engine ray: a cell wants {gpus} GPUs, the cluster has {slots.get('GPU', 0.0):g}")
+            room = min(room, slots["GPU"] / gpus)
+        self.window = max(2, 2 * int(room))  # cells in flight: enough to keep every worker fed
+        self.flying: dict[Any, str] = {}  # reference → key
+        self._put = Recent[tuple[int, Any]](KEPT_BYTES, weigh=lambda kept: kept[0])  # (bytes, reference)
+        self._kept_models = Recent[Any](4)
+        self._kept_train = Recent[Any](1)
+
+    def run(self) -> None:
+        """Send and collect until nothing is left."""
+        try:
+            while self.board.left:
+                self.fill()
+                if self.flying:
+                    self.collect()
+                else:  # the rest is with other processes
+                    self.board.tell()
+                    time.sleep(POLL_SECONDS)
+                    self.board.drop_stored()
+        except BaseException:
+            for reference in self.flying:
+                with contextlib.suppress(Exception):
+                    self.ray.cancel(reference, force=True)
+            raise
+        finally:
+            for key in self.flying.values():
+                self.board.store.release(key)
+
+    def fill(self) -> None:
+        """Send cells until the window is full."""
+        here = set(self.flying.values())
+        for key, cell in list(self.board.left.items()):
+            if len(self.flying) >= self.window:
+                return
+            if key in here or not self.board.store.claim(key):
+                continue
+            self.board.drop_stored()
+            if key not in self.board.left:
+                self.board.store.release(key)
+                continue
+            try:
+                self.flying[self.send(cell)] = key
+            except BaseException:
+                self.board.store.release(key)
+                raise
+
+    def send(self, cell: Cell) -> Any:
+        """Put what a cell needs where workers can fetch it, and queue the cell."""
+        sets = [self.sources.images(cell, *pair) for pair in cell.shifts]
+        references = [self._ship(data) for data in sets]
+        kind = (cell.model, cell.weights, cell.weights_sha256, len(sets[0].classes), sets[0].images.shape[3])
+        model = self._kept_models.get(kind, lambda: self.ray.put(self.sources.model(cell, sets[0])))
+        train = None
+        if cell.method == "eata":
+            train = self._kept_train.get((cell.data, cell.source, cell.size), lambda: self._train(cell))
+        # References inside a list stay references: the worker fetches the model only where it has not got it yet.
+        return self.task.remote(cell.to_json(), [model, kind], train, self.gpus > 0, *references)
+
+    def _ship(self, data: ImageSet) -> Any:
+        key = (data.digest, data.name, data.split, len(data))
+        return self._put.get(key, lambda: (data.images.nbytes, self.ray.put(_plain(data))))[1]
+
+    def _train(self, cell: Cell) -> Any:
+        data = self.sources.train(cell)
+        return None if data is None else self.ray.put(_plain(data))
+
+    def collect(self) -> None:
+        """Wait for a cell to end and store its row."""
+        ready, _ = self.ray.wait(list(self.flying), num_returns=1, timeout=POLL_SECONDS)
+        for reference in ready:
+            key = self.flying[reference]
+            try:
+                row: Row = self.ray.get(reference)
+                self.board.keep(key, row)
+            except self.ray.exceptions.RayTaskError as error:
+                cause = error.cause if isinstance(error.cause, Exception) else error
+                if isinstance(cause, FATAL):
+                    raise cause from error
+                self.board.fail(key, cause)
+            except self.ray.exceptions.RayError as error:
+                self.board.fail(key, error)
+            finally:
+                del self.flying[reference]
+                self.board.store.release(key)
+
+
+def _plain(data: ImageSet) -> ImageSet:
+    """Bring a set into memory as plain arrays: a map of a file means nothing on another machine."""
+    return replace(data, images=np.array(data.images), labels=np.array(data.labels))
+
+
+def _work(spec: dict[str, Any], model: list[Any], train: ImageSet | None, gpu: bool, *sets: ImageSet) -> Row:
+    """Run one cell on a worker."""
+    ray = importlib.import_module("ray")
+    cell = Cell.from_json(spec)
+    reference, kind = model
+    found = _models.get(tuple(kind), lambda: ray.get(reference))
+    given = Given(found, dict(zip(cell.shifts, sets, strict=True)), train)
+    return one.run(cell, given, torch.device("cuda" if gpu else "cpu"))

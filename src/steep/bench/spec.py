@@ -1,0 +1,114 @@
+"""A cell: everything that decides a number, frozen, hashable and with a key that is the same on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias
+
+from steep.errors import InputError
+
+Value: TypeAlias = bool | int | float | str | tuple["Value", ...] | None
+Hyper: TypeAlias = tuple[tuple[str, Value], ...]
+
+SEQUENCE = "sequence"
+"""The `shift` of a cell whose protocol runs through several; which ones is in `sequence`."""
+
+CLEAN = "clean"
+"""The `shift` of the uncorrupted test set; its severity is 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run: a method on one stream of test images.
+
+    With the protocols `reset` and `label-shift` a cell is one shift at one severity, from the source model. With
+    `continual`, `gradual` and `mixed` it is a whole sequence of shifts, and its row also holds the segments.
+
+    >>> cell = Cell(data="digits-c", shift="fog", severity=5, model="wrn-10-1", weights="untrained", method="tent")
+    >>> cell.key()[:12], cell == Cell.from_json(cell.to_json())
+    ('...', True)
+    """
+
+    data: str  # a name of steep.data, such as cifar10-c
+    shift: str  # a corruption, a target domain of pacs, CLEAN or SEQUENCE
+    severity: int = 0  # 1 to 5; of a sequence the worst; 0 where there is none
+    sequence: tuple[tuple[str, int], ...] = ()  # (shift, severity) in order
+    source: str = ""  # the domain the model was trained on, for pacs
+    model: str
+    weights: str  # a name, never a path: the same weights have the same key everywhere
+    weights_sha256: str = ""  # of the file; empty for untrained ones and where no file was found yet
+    method: str
+    setting: str = "paper"  # paper | tuned
+    hyper: Hyper = ()  # every hyper-parameter of the method, sorted by name
+    seed: int = 0  # of the method's random stream, and of the order where the protocol draws one
+    protocol: str = "reset"  # reset | continual | gradual | mixed | label-shift
+    delta: float | None = None  # burstiness of label-shift
+    batch_size: int = 200  # 0: the whole set in one batch
+    steps: int = 1
+    episodic: bool = False
+    predict: str = "before"  # before | after the update
+    guard: str = "off"  # of steep.adapt; off: as published, harmful steps are let happen
+    size: int | None = None  # pixels a side; None: as the data is
+    channels: int | None = None
+    limit: int | None = None  # only the first so many images of every set
+    precision: str = "float32"  # float32 | tf32 | bfloat16 | auto; what auto came to is in the row's env
+    label: str = field(default="", compare=False)  # what a table calls the method; decides nothing
+
+    @property
+    def shifts(self) -> tuple[tuple[str, int], ...]:
+        """Every (shift, severity) the cell runs through."""
+        return self.sequence or ((self.shift, self.severity),)
+
+    @property
+    def name(self) -> str:
+        """What a person calls the cell, such as `tea fog 5`."""
+        where = f"{self.source} → {self.shift}" if self.source else self.shift
+        if self.shift == SEQUENCE:
+            where = self.protocol
+        tuned = " (tuned)" if self.setting == "tuned" else ""
+        severity = f" {self.severity}" if self.severity else ""
+        return f"{self.label or self.method}{tuned} {where}{severity}" + (f" seed {self.seed}" if self.seed else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the cell as plain data."""
+        table = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        table["hyper"] = {name: _plain(value) for name, value in self.hyper}
+        return table
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Cell:
+        """Make the cell again from `to_json`."""
+        known = {f.name for f in fields(cls)}
+        odd = set(table) - known
+        if odd:
+            raise InputError(f"spec of a cell: expected the keys {sorted(known)}, got also {sorted(odd)}")
+        values = {name: frozen(value) for name, value in table.items() if name != "hyper"}
+        return cls(**values, hyper=as_hyper(table.get("hyper", {})))
+
+    def key(self) -> str:
+        """Name the cell for ever: the sha256 of its canonical JSON, without what it is called."""
+        table = self.to_json()
+        del table["label"]
+        text = json.dumps(table, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def as_hyper(table: Mapping[str, Any]) -> Hyper:
+    """Make hyper-parameters hashable, sorted by name.
+
+    >>> as_hyper({"start": [-1.0, 1.0], "lr": 0.001})
+    (('lr', 0.001), ('start', (-1.0, 1.0)))
+    """
+    return tuple(sorted((name, frozen(value)) for name, value in table.items()))
+
+
+def frozen(value: Any) -> Any:
+    """Turn lists into tuples, all the way down."""
+    return tuple(frozen(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,186 @@
+"""Tables as text: for the terminal, Markdown, LaTeX (booktabs, best in bold) and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+
+from steep.report.statistics import Spread
+from steep.report.tables import SPEED, Line, Table
+
+MISSING = "–"
+
+_SHORT = {
+    "gaussian_noise": "gauss",
+    "shot_noise": "shot",
+    "impulse_noise": "impul",
+    "defocus_blur": "defoc",
+    "glass_blur": "glass",
+    "motion_blur": "motio",
+    "zoom_blur": "zoom",
+    "brightness": "brigh",
+    "contrast": "contr",
+    "elastic_transform": "elast",
+    "pixelate": "pixel",
+    "jpeg_compression": "jpeg",
+    "art_painting": "art",
+}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "±": r"$\pm$",
+    "Δ": r"$\Delta$",
+    "−": "$-$",
+}
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Write a number; what is missing is a dash, never a zero.
+
+    >>> number(83.337), number(None), number(math.nan)
+    ('83.34', '–', 'NaN')
+    """
+    if value is None:
+        return MISSING
+    return "NaN" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def spread(value: Spread | None, digits: int = 2) -> str:
+    """Write mean ± deviation.
+
+    >>> spread(Spread(83.337, 0.0512, 5)), spread(None)
+    ('83.34 ± 0.05', '–')
+    """
+    if value is None:
+        return MISSING
+    return number(value.mean, digits) + (f" ± {number(value.sd, digits)}" if value.sd is not None else "")
+
+
+def grid(table: Table, mark: Callable[[str], str] = str, *, short: bool = False) -> list[list[str]]:
+    """Lay a table out: a header, and for each method its own line and, where there are figures, the paper's and Δ."""
+    names = [_SHORT.get(c, c) if short else c for c in table.columns]
+    best = {column: table.best(column) for column in table.columns}
+    rows = [["method", *names, "seeds", "predicts"]]
+    for line in table.lines:
+        rows.append(
+            [line.name, *(_entry(line, c, best[c], mark) for c in table.columns), str(line.seeds), line.predict]
+        )
+        if any(value.paper is not None for value in line.values.values()):
+            rows.append(["  paper", *(_blank(line.values[c].paper) for c in table.columns), "", ""])
+            rows.append(["  Δ", *(_signed(line.values[c].difference) for c in table.columns), "", ""])
+    return rows
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Write tables as Markdown."""
+    parts = []
+    for table in tables:
+        head, *body = grid(table, lambda text: f"**{text}**")
+        lines = [f"### {_md(table.title)}", "", *(f"- {_md(note)}" for note in table.notes), ""]
+        lines += ["| " + " | ".join(map(_md, head)) + " |", "|---|" + "---:|" * (len(head) - 1)]
+        lines += ["| " + " | ".join(cell.strip().replace("|", "\\|") for cell in row) + " |" for row in body]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Write tables for LaTeX's booktabs; the best of every column is bold."""
+    parts = []
+    for table in tables:
+        head, *body = grid(table, lambda text: f"\x00{text}\x01")
+        lines = [f"% {note}" for note in (table.title, *table.notes)]
+        lines += [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
+        lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
+        for row in body:
+            indent = r"\quad " if row[0].startswith("  ") else ""
+            lines.append(indent + " & ".join(_tex(cell.strip()) for cell in row) + r" \\")
+        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def as_csv(tables: Sequence[Table]) -> str:
+    """Write tables in long form: one line for each number, with everything that says what it is."""
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n")
+    about = ("data", "source", "model", "weights", "protocol", "batch_size", "size", "limit", "precision")
+    write.writerow(
+        [*about, "severities", "method", "setting", "predict", "column", "mean", "sd", "n", "paper", "difference"]
+    )
+    for table in tables:
+        for line in table.lines:
+            for column in table.columns:
+                value = line.values[column]
+                ours = value.ours
+                numbers = (ours.mean, ours.sd, ours.n) if ours else (None, None, None)
+                write.writerow(
+                    [
+                        *(table.spec.get(name) for name in about),
+                        " ".join(map(str, table.severities)),
+                        *(line.name, line.setting, line.predict, column),
+                        *(_exact(n) for n in (*numbers, value.paper, value.difference)),
+                    ]
+                )
+    return out.getvalue()
+
+
+def terminal(tables: Sequence[Table]) -> str:
+    """Write tables as aligned text."""
+    parts = []
+    for table in tables:
+        rows = grid(table, short=True)
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = [table.title, *(f"  {note}" for note in table.notes), ""]
+        for index, row in enumerate(rows):
+            cells = [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
+            lines.append("  ".join(cells).rstrip())
+            if index == 0:
+                lines.append("  ".join("─" * width for width in widths))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
+    "terminal": terminal,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": as_csv,
+}
+"""The formats by name."""
+
+
+def _entry(line: Line, column: str, best: frozenset[str], mark: Callable[[str], str]) -> str:
+    ours = line.values[column].ours
+    if column == SPEED:
+        return MISSING if ours is None else f"{ours.mean:,.0f}"
+    text = spread(ours)
+    return mark(text) if line.name in best else text
+
+
+def _blank(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def _signed(value: float | None) -> str:
+    if value is None:
+        return ""
+    return ("+" if value > 0 else "") + number(value)
+
+
+def _exact(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else "NaN" if math.isnan(value) else repr(round(value, 6))
+
+
+def _md(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+
+
+def _tex(text: str) -> str:
+    escaped = "".join(_LATEX.get(letter, letter) for letter in text)
+    return escaped.replace("\x00", r"\textbf{").replace("\x01", "}")

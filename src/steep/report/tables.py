@@ -1,0 +1,291 @@
+"""Tables from rows: method × shift, mean ± deviation over seeds, average accuracy and mCE, the paper's figure beside.
+
+One table for each thing that was measured (data, model, weights, protocol, ...) and for each view of severities: the
+most severe alone, and all of them. What is missing stays missing: it is never a zero, and no average is made over a
+part of the grid.
+"""
+
+from __future__ import annotations
+
+import statistics as plain
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from steep.bench.rows import Row
+from steep.errors import InputError
+from steep.report.paper import benchmark, figure
+from steep.report.statistics import Spread, mean_corruption_error, pooled_ece
+
+CLEAN = "clean"
+MEAN, MCE, ECE, SPEED = "mean", "mCE", "ECE", "images/s"
+SMALLER_IS_BETTER = (MCE, ECE)
+
+_GROUP = (
+    *("data", "source", "model", "weights", "weights_sha256", "protocol", "delta", "batch_size"),
+    *("size", "channels", "limit", "precision"),
+)
+_VARIANT = ("method", "setting", "predict", "steps", "episodic", "guard")
+
+Point: TypeAlias = tuple[str, int]  # (shift, severity)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One entry, in percent (images/s apart): ours over seeds, and the paper's; None where there is none."""
+
+    ours: Spread | None
+    paper: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.ours is None or self.paper is None else self.ours.mean - self.paper
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method in one setting."""
+
+    name: str
+    method: str
+    setting: str
+    predict: str
+    seeds: int
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was measured, the columns, the lines, and what a reader has to know about them."""
+
+    title: str
+    notes: tuple[str, ...]
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    spec: Mapping[str, Any] = field(default_factory=dict)  # what all rows have in common
+    severities: tuple[int, ...] = ()
+
+    def best(self, column: str) -> frozenset[str]:
+        """Name the lines that are best in a column."""
+        found = {line.name: line.values[column].ours for line in self.lines}
+        known = {name: round(ours.mean, 2) for name, ours in found.items() if ours and ours.mean == ours.mean}
+        if not known or column == SPEED:
+            return frozenset()
+        top = min(known.values()) if column in SMALLER_IS_BETTER else max(known.values())
+        return frozenset(name for name, value in known.items() if value == top)
+
+
+def build(rows: Iterable[Row]) -> list[Table]:
+    """Make every table that rows give.
+
+    >>> spec = {"data": "digits-c", "shift": "fog", "severity": 5, "method": "tent", "seed": 0, "protocol": "reset"}
+    >>> row = {"key": "k", "spec": spec, "accuracy": 0.5, "n": 10, "finished": "", "env": {}}
+    >>> table, = build([row])
+    >>> table.columns[:3], table.lines[0].values["fog"].ours.mean
+    (('fog', 'mean', 'mCE'), 50.0)
+    """
+    latest: dict[str, Row] = {}
+    again = 0
+    for row in rows:
+        old = latest.get(row["key"])
+        again += old is not None
+        if old is None or row.get("finished", "") >= old.get("finished", ""):
+            latest[row["key"]] = row
+    if not latest:
+        raise InputError("report: expected at least one row, got an empty store. Run: steep bench RECIPE --store STORE")
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in latest.values():
+        groups.setdefault(tuple(_hashable(row["spec"].get(name)) for name in _GROUP), []).append(row)
+    twice = [f"{again} cells were run more than once; the latest counts"] if again else []
+    return [table for group in groups.values() for table in _Group(group, twice).tables()]
+
+
+class _Group:
+    """Rows that belong into the same tables."""
+
+    def __init__(self, rows: Sequence[Row], notes: Sequence[str]) -> None:
+        self.rows, self.notes = rows, notes
+        self.spec = {name: rows[0]["spec"].get(name) for name in _GROUP}
+        variants: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            variants.setdefault(_variant(row), []).append(row)
+        self.variants = dict(zip(_names(list(variants)), variants.values(), strict=True))
+        self.points = {name: _points(own) for name, own in self.variants.items()}
+        every = {point for own in self.points.values() for found in own.values() for point in found}
+        self.clean = any(shift == CLEAN for shift, _ in every)
+        self.shifts = _ordered({shift for shift, _ in every if shift != CLEAN})
+        self.severities = tuple(sorted({severity for shift, severity in every if shift != CLEAN}))
+
+    def tables(self) -> list[Table]:
+        """Make one table for each view of severities."""
+        views = [self.severities]
+        if len(self.severities) > 1 and self.spec["protocol"] in ("reset", "label-shift"):
+            views.insert(0, self.severities[-1:])
+        return [self._table(view) for view in views]
+
+    def _table(self, view: tuple[int, ...]) -> Table:
+        columns = ([CLEAN] if self.clean else []) + list(self.shifts)
+        if self.shifts:
+            columns += [MEAN, MCE]
+        columns += [ECE, SPEED]
+        source = next((n for n, rows in self.variants.items() if rows[0]["spec"].get("method") == "source"), None)
+        against = self._errors(source, view) if source is not None else {}
+        baseline = {shift: plain.fmean(e.values()) for shift, e in against.items() if e}
+        lines = [self._line(name, view, columns, baseline) for name in self.variants]
+        return Table(self._title(view), self._remarks(view), tuple(columns), tuple(lines), self.spec, view)
+
+    def _line(self, name: str, view: tuple[int, ...], columns: Sequence[str], baseline: Mapping[str, float]) -> Line:
+        rows = self.variants[name]
+        spec = rows[0]["spec"]
+        errors = self._errors(name, view)
+        seeds = sorted({row["spec"].get("seed", 0) for row in rows})
+        whole = [seed for seed in seeds if self.shifts and all(seed in errors[shift] for shift in self.shifts)]
+        found: dict[str, Spread | None] = {
+            shift: Spread.of(100 * (1 - error) for error in errors[shift].values()) for shift in self.shifts
+        }
+        if self.clean:
+            clean = self._errors(name, (0,), (CLEAN,))[CLEAN]
+            found[CLEAN] = Spread.of(100 * (1 - error) for error in clean.values())
+        per_seed = {seed: {shift: errors[shift][seed] for shift in self.shifts} for seed in whole}
+        found[MEAN] = Spread.of(100 * (1 - plain.fmean(own.values())) for own in per_seed.values())
+        mces = [mean_corruption_error(own, baseline) for own in per_seed.values()]
+        found[MCE] = Spread.of(100 * mce for mce in mces if mce is not None)
+        found[ECE] = self._ece(rows, view, whole if self.shifts else seeds)
+        speeds = [row["images_per_s"] for row in rows if "images_per_s" in row]
+        found[SPEED] = Spread(plain.fmean(speeds), None, len(speeds)) if speeds else None
+        values = {column: Value(found[column], self._paper(spec, column, view)) for column in columns}
+        setting, predict = spec.get("setting", "paper"), spec.get("predict", "")
+        return Line(name, spec.get("method", ""), setting, predict, len(seeds), values)
+
+    def _errors(
+        self, name: str, view: tuple[int, ...], shifts: Sequence[str] | None = None
+    ) -> dict[str, dict[int, float]]:
+        """Mean error over the severities of a view, by shift and seed; only where every severity is there."""
+        found: dict[str, dict[int, float]] = {}
+        for shift in self.shifts if shifts is None else shifts:
+            found[shift] = {}
+            for seed, points in self.points[name].items():
+                errors = [points[shift, severity] for severity in view if (shift, severity) in points]
+                if len(errors) == len(view):
+                    found[shift][seed] = plain.fmean(errors)
+        return found
+
+    def _ece(self, rows: Sequence[Row], view: tuple[int, ...], seeds: Sequence[int]) -> Spread | None:
+        """Calibration error of all sets of a view pooled into one, by seed."""
+        found = []
+        for seed in seeds:
+            own = [row for row in rows if row["spec"].get("seed", 0) == seed and "calibration" in row]
+            if self.shifts:
+                own = [r for r in own if r["spec"]["shift"] != CLEAN and (_long(r) or r["spec"]["severity"] in view)]
+            pooled = pooled_ece([row["calibration"] for row in own])
+            if pooled is not None:
+                found.append(100 * pooled)
+        return Spread.of(found)
+
+    def _paper(self, spec: Mapping[str, Any], column: str, view: tuple[int, ...]) -> float | None:
+        """Find the paper's figure where ours is of the same thing: no other setting, sample or set of shifts."""
+        same = spec.get("setting", "paper") == "paper" and spec.get("label") in (None, "", spec["method"])
+        if not same or self.spec["limit"] is not None or self.spec["protocol"] != "reset" or column in (ECE, SPEED):
+            return None
+        full = len(self.shifts) == 3 if self.spec["data"] == "pacs" else set(self.shifts) == set(benchmark())
+        if column in (MEAN, MCE) and not full:
+            return None
+        return figure(
+            spec["method"],
+            column.lower(),
+            data=self.spec["data"],
+            model=self.spec["model"],
+            source=self.spec["source"] or "",
+            severities=view,
+        )
+
+    def _title(self, view: tuple[int, ...]) -> str:
+        where = f"{self.spec['data']}" + (f" from {self.spec['source']}" if self.spec["source"] else "")
+        levels = ", severity " + _range(view) if any(view) else ""
+        return f"{where}{levels}: {self.spec['model']}, {self.spec['protocol']}"
+
+    def _remarks(self, view: tuple[int, ...]) -> tuple[str, ...]:
+        spec = self.spec
+        batch = {None: None, 0: "the whole set in one batch"}.get(spec["batch_size"], f"batch {spec['batch_size']}")
+        first = f"first {spec['limit']:,} images of each set" if spec["limit"] else None
+        size = f"{spec['size']} pixels" if spec["size"] else None
+        delta = f"delta {spec['delta']}" if spec["delta"] is not None else None
+        how = [f"protocol {spec['protocol']}", batch, delta, size, first, spec["precision"]]
+        settings = sorted({row["spec"].get("setting", "paper") for row in self.rows})
+        env = [row.get("env") or {} for row in self.rows]
+        devices = sorted({str(e["device"]) for e in env if e.get("device")})
+        commits = sorted({str(e["commit"])[:12] for e in env if e.get("commit")})
+        versions = sorted({str(e["versions"]["steep"]) for e in env if e.get("versions")})
+        images = sorted({int(row["n"]) for row in self.rows})
+        counts = " to ".join(f"{n:,}" for n in dict.fromkeys((images[0], images[-1])))
+        weights = f"{spec['weights']} ({spec['weights_sha256'][:12]})" if spec["weights_sha256"] else spec["weights"]
+        remarks = [
+            "accuracy in percent; " + ", ".join(str(part) for part in how if part),
+            f"settings: {', '.join(settings)}; weights {weights}",
+            f"{len(self.rows)} cells, n = {counts} images each; "
+            f"on {', '.join(devices) or 'an unknown device'}"
+            + (f"; commit {', '.join(commits)}" if commits else "")
+            + (f"; steep {', '.join(versions)}" if versions else ""),
+        ]
+        if not any(row["spec"].get("method") == "source" for row in self.rows):
+            remarks.append("mCE needs the source model's rows, which are not here")
+        bad = sum(bool(row.get("nonfinite")) for row in self.rows)
+        if bad:
+            remarks.append(f"{bad} cells answered with NaN or infinity, which counts as wrong")
+        said = sorted({note for row in self.rows for note in row.get("notes", ()) if "no Fisher" in note})
+        return (*remarks, *said, *self.notes)
+
+
+def _points(rows: Sequence[Row]) -> dict[int, dict[Point, float]]:
+    """Errors of one method by seed, shift and severity; a stream's segments of one kind are averaged by images."""
+    found: dict[int, dict[Point, float]] = {}
+    for row in rows:
+        spec = row["spec"]
+        own = found.setdefault(spec.get("seed", 0), {})
+        if not _long(row):
+            own[spec["shift"], spec["severity"]] = 1 - row["accuracy"]
+            continue
+        kinds: dict[Point, list[tuple[int, float]]] = {}
+        for segment in row["segments"]:
+            kinds.setdefault((segment["name"], segment["severity"]), []).append((segment["n"], segment["error"]))
+        for point, parts in kinds.items():
+            own[point] = sum(n * error for n, error in parts) / sum(n for n, _ in parts)
+    return found
+
+
+def _long(row: Row) -> bool:
+    return bool(row.get("segments"))
+
+
+def _variant(row: Row) -> tuple[Any, ...]:
+    spec = row["spec"]
+    hyper = tuple(sorted((k, _hashable(v)) for k, v in (spec.get("hyper") or {}).items()))
+    return (spec.get("label") or spec["method"], *(spec.get(name) for name in _VARIANT), hyper)
+
+
+def _names(variants: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Name the lines; where two would be called the same, by what they differ in."""
+    names = [f"{v[0]} (tuned)" if v[2] == "tuned" else str(v[0]) for v in variants]
+    for name in {n for n in names if names.count(n) > 1}:
+        same = [index for index, n in enumerate(names) if n == name]
+        tables = {i: {**dict(zip(_VARIANT, variants[i][1:-1], strict=True)), **dict(variants[i][-1])} for i in same}
+        keys = {key for table in tables.values() for key in table}
+        differ = sorted(k for k in keys if len({repr(table.get(k)) for table in tables.values()}) > 1)
+        for i in same:
+            names[i] = f"{name} " + " ".join(f"{key}={tables[i].get(key)}" for key in differ)
+    return names
+
+
+def _ordered(shifts: set[str]) -> tuple[str, ...]:
+    order = {name: index for index, name in enumerate((*benchmark(), "photo", "art_painting", "cartoon", "sketch"))}
+    return tuple(sorted(shifts, key=lambda name: (order.get(name, len(order)), name)))
+
+
+def _range(view: Sequence[int]) -> str:
+    whole = list(view) == list(range(view[0], view[-1] + 1))
+    return f"{view[0]}–{view[-1]}" if whole and len(view) > 1 else ", ".join(map(str, view))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value

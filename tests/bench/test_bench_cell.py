@@ -1,0 +1,198 @@
+"""One cell: its numbers against an independent loop, its protocols, its edge cases."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+import steep
+from steep.bench import cell as one
+from steep.bench.measure import metrics
+from steep.bench.recipe import plan
+from steep.bench.sources import Disk
+from steep.bench.spec import Cell
+from steep.data import ImageSet, load
+from steep.errors import DataError, InputError
+
+
+def cells(recipe: str = "digits", *only: str, limit: int = 80, sets: tuple[str, ...] = ()) -> tuple[Cell, ...]:
+    small = ("tea.sgld_steps=2", "tea.buffer_size=200", "weights=untrained")
+    return plan(recipe, sets=[*small, *sets], only=list(only), limit=limit).cells
+
+
+def only(recipe: str, *chosen: str, sets: tuple[str, ...] = ()) -> Cell:
+    (cell,) = cells(recipe, *chosen, sets=sets)
+    return cell
+
+
+def by_hand(cell: Cell, name: str, severity: int) -> tuple[Tensor, Tensor]:
+    """The bare loop everyone writes."""
+    clean = name == "clean"
+    data = load("digits", limit=80) if clean else load("digits-c", corruption=name, severity=severity, limit=80)
+    torch.manual_seed(0)
+    model = steep.models.build("wrn-10-1", 10, in_channels=1).eval()
+    adapter = steep.adapt(model, cell.method, seed=cell.seed, predict=cell.predict, **dict(cell.hyper))
+    x = torch.from_numpy(np.array(data.images)).permute(0, 3, 1, 2) / 255.0
+    size = cell.batch_size
+    return torch.cat([adapter(x[i : i + size]) for i in range(0, len(x), size)]), torch.from_numpy(data.labels)
+
+
+@pytest.mark.parametrize("method", ["source", "tent", "tea"])
+def test_row_equals_the_bare_loop(method: str) -> None:
+    cell = only("digits", f"method={method}", "shift=fog", "seed=0", sets=("batch_size=40",))
+    row = one.run(cell, Disk())
+    logits, labels = by_hand(cell, "fog", 5)
+    p = logits.double().softmax(dim=1)
+    picked = p[torch.arange(len(labels)), labels]
+    right = (logits.argmax(1) == labels).double().mean()
+    source, _ = by_hand(replace(cell, method="source", hyper=(), predict="before"), "fog", 5)
+    assert row["accuracy"] == pytest.approx(float(right))
+    assert row["error"] == pytest.approx(1 - float(right))
+    assert row["loss"] == row["nll"] == pytest.approx(float(-picked.log().mean()))
+    assert row["brier"] == pytest.approx(float((p**2).sum(1).mean() - 2 * picked.mean() + 1))
+    assert row["energy_after"] == pytest.approx(float(-logits.double().logsumexp(1).mean()), rel=1e-6)
+    assert row["energy_before"] == pytest.approx(float(-source.double().logsumexp(1).mean()), rel=1e-6)
+    for norm, name in (("l1", "ece"), ("max", "mce")):
+        theirs = multiclass_calibration_error(p.float(), labels, 10, n_bins=15, norm=norm)  # type: ignore[arg-type]
+        assert row[name] == pytest.approx(float(theirs), abs=1e-5)
+    assert row["n"] == 80 == sum(row["per_class"]["count"]) == sum(row["reliability"]["counts"])
+    assert sum(row["per_class"]["correct"]) == round(80 * row["accuracy"])
+    assert len(row["reliability"]["counts"]) == 10
+    assert len(row["calibration"]["counts"]) == 15
+    assert row["key"] == cell.key()
+    assert Cell.from_json(row["spec"]) == cell
+    assert row["images_per_s"] == pytest.approx(80 / row["seconds"])
+    assert row["env"]["versions"]["torch"] == torch.__version__
+    assert row["env"]["device"].startswith("cpu")
+    assert row["started"] < row["finished"]
+    assert row["peak_memory"]["bytes"] > 0
+
+
+def test_calibration_is_pooled_not_a_mean_over_batches() -> None:
+    cell = only("digits", "method=bn", "shift=fog", sets=("batch_size=10",))
+    logits, labels = by_hand(cell, "fog", 5)
+    p = logits.softmax(1)
+    batches = [multiclass_calibration_error(p[i : i + 10], labels[i : i + 10], 10, n_bins=15) for i in range(0, 80, 10)]
+    row = one.run(cell, Disk())
+    assert row["ece"] < float(torch.stack(batches).mean()) - 0.02
+
+
+def test_before_and_after_are_two_numbers_for_one_method() -> None:
+    after = only("digits", "method=tent", "shift=contrast", sets=("predict=after", "tent.lr=0.1", "batch_size=20"))
+    before = only("digits", "method=tent", "shift=contrast", sets=("predict=before", "tent.lr=0.1", "batch_size=20"))
+    assert after.key() != before.key()
+    assert one.run(after, Disk())["loss"] != one.run(before, Disk())["loss"]
+
+
+def test_eata_sees_training_images_and_never_a_test_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    real = one.batches
+
+    def spy(data: ImageSet, *args: int, **kwargs: int) -> object:
+        seen.append(data.split)
+        return real(data, *args, **kwargs)
+
+    monkeypatch.setattr(one, "batches", spy)
+    row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), Disk())
+    assert seen == ["train"]
+    assert row["notes"] == ["Fisher images: digits train, shuffled"]
+
+
+def test_eata_without_training_images_says_so_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk()
+    monkeypatch.setattr(disk, "train", lambda cell: None)
+    row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), disk)
+    assert row["notes"][0] == "no train split of digits here: eata has no Fisher term"
+    assert any("acts as eta" in note for note in row["notes"])
+
+
+def test_continual_goes_on_where_reset_starts_again() -> None:
+    cell = only("digits-continual", "method=tent", sets=("tent.lr=0.05",))
+    row = one.run(cell, Disk())
+    assert [s["name"] for s in row["segments"]] == [name for name, _ in cell.sequence]
+    assert [s["reset"] for s in row["segments"]] == [True, False, False, False, False]
+    assert row["n"] == 5 * 80 == sum(s["n"] for s in row["segments"])
+    assert row["accuracy"] == pytest.approx(sum(s["accuracy"] for s in row["segments"]) / 5)
+    assert len(row["data"]) == 5
+    alone = [
+        one.run(replace(cell, protocol="reset", sequence=(), shift=name, severity=level), Disk())["loss"]
+        for name, level in cell.sequence
+    ]
+    assert row["segments"][0]["loss"] == pytest.approx(alone[0])
+    assert row["segments"][4]["loss"] != pytest.approx(alone[4], rel=1e-3)
+
+
+def test_gradual_rises_and_falls() -> None:
+    row = one.run(only("digits-gradual", "method=bn"), Disk())
+    assert [s["severity"] for s in row["segments"]] == [1, 3, 5, 3, 1] * 2
+    assert row["n"] == 10 * 80
+
+
+def test_a_mixed_stream_is_taken_apart_into_its_shifts() -> None:
+    cell = only("digits-mixed", "method=source")
+    row = one.run(cell, Disk())
+    assert [s["name"] for s in row["segments"]] == [name for name, _ in cell.sequence]
+    assert [s["n"] for s in row["segments"]] == [80] * 5
+    for segment in row["segments"]:  # the source model answers each image the same in any company
+        logits, labels = by_hand(replace(cell, batch_size=80), segment["name"], 5)
+        assert segment["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
+    other = one.run(replace(cell, method="bn", seed=1), Disk())
+    assert other["loss"] != one.run(replace(cell, method="bn", seed=2), Disk())["loss"]  # the order follows the seed
+
+
+def test_label_shift_is_one_cell_a_shift_and_keeps_the_images() -> None:
+    first, second = cells("digits-label-shift", "method=source")
+    row = one.run(first, Disk())
+    logits, labels = by_hand(replace(first, batch_size=80), first.shift, 5)
+    assert row["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
+    assert row["segments"] == []
+    assert second.shift != first.shift
+
+
+def test_the_whole_set_in_one_batch() -> None:
+    full = one.run(only("digits", "method=bn", "shift=fog", sets=('batch_size="full"',)), Disk())
+    same = one.run(only("digits", "method=bn", "shift=fog", sets=("batch_size=80",)), Disk())
+    assert full["loss"] == pytest.approx(same["loss"])
+
+
+def test_non_finite_answers_are_wrong_answers_and_nan_numbers() -> None:
+    logits = torch.tensor([[3.0, 0.0], [math.nan, 0.0], [0.0, math.inf]])
+    found = metrics(logits, torch.tensor([0, 0, 1]))
+    assert found["accuracy"] == pytest.approx(1 / 3)
+    assert found["nonfinite"] == 2
+    assert math.isnan(found["ece"])
+    assert math.isnan(found["loss"])
+
+
+def test_watching_tells_without_changing_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one, "_WATCH_EVERY", 0.0)
+    told: list[tuple[int, int, float]] = []
+    cell = only("digits", "method=bn", "shift=fog", sets=("batch_size=20",))
+    row = one.run(cell, Disk(), watch=lambda *tick: told.append(tick))
+    assert [(done, total) for done, total, _ in told] == [(20, 80), (40, 80), (60, 80), (80, 80)]
+    assert told[-1][2] == pytest.approx(row["accuracy"])
+    assert one.run(cell, Disk())["loss"] == row["loss"]
+
+
+def test_bf16_answers_nearly_the_same() -> None:
+    full = one.run(only("digits", "method=bn", "shift=fog"), Disk())
+    half = one.run(only("digits", "method=bn", "shift=fog", sets=("precision=bfloat16",)), Disk())
+    assert half["loss"] == pytest.approx(full["loss"], rel=0.02)
+    assert half["loss"] != full["loss"]
+    with (
+        pytest.raises(InputError, match="precision: expected one of float32, tf32, bfloat16, auto"),
+        one.precision("int8", torch.device("cpu")),
+    ):
+        pass
+
+
+def test_missing_data_names_the_command(tmp_path: object) -> None:
+    cell = replace(only("digits", "method=bn", "shift=fog"), data="cifar10-c")
+    with pytest.raises(DataError, match="steep data fetch cifar10"):
+        one.run(cell, Disk(root=tmp_path))  # type: ignore[arg-type]

@@ -1,0 +1,248 @@
+"""Every packaged bench recipe resolves; slips are answered with what would have worked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from steep import recipes
+from steep.bench import estimate
+from steep.bench.recipe import plan
+from steep.corruptions import BENCHMARK
+from steep.data.known import KNOWN
+from steep.errors import CheckpointError, InputError, UnknownNameError
+from steep.methods import METHODS
+from steep.models import checkpoints
+
+COUNTS = {
+    "appendix-cifar10": 270,  # 15 × (10 methods + 4 tuned + 4 more seeds of tea)
+    "appendix-cifar100": 270,
+    "appendix-tiny-imagenet": 270,
+    "batch-size-1": 210,
+    "before-after": 165,
+    "clean-cifar10": 14,
+    "clean-cifar100": 14,
+    "clean-tiny-imagenet": 14,
+    "continual": 14,
+    "demo": 40,
+    "digits": 96,
+    "digits-batch-size-1": 12,
+    "digits-continual": 6,
+    "digits-gradual": 6,
+    "digits-label-shift": 12,
+    "digits-mixed": 6,
+    "gradual": 14,
+    "label-shift": 210,
+    "mixed": 14,
+    "table-1-cifar10": 1064,  # (15 × 5 + clean) × 14
+    "table-1-cifar100": 1064,
+    "table-1-tiny-imagenet": 1064,
+    "table-2-cifar10": 900,
+    "table-2-cifar100": 900,
+    "table-2-tiny-imagenet": 900,
+    "table-3-pacs": 108,  # 12 pairs × (7 methods + 2 tuned)
+}
+
+
+def test_the_recipes_are_these() -> None:
+    assert set(recipes.names("bench")) == set(COUNTS)
+    assert len(COUNTS) == 26
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_recipe_resolves_to_its_cells(name: str) -> None:
+    grid = plan(name, require=False)
+    assert len(grid.cells) == COUNTS[name]
+    assert len({cell.key() for cell in grid.cells}) == COUNTS[name]
+    assert grid.about
+    assert all(estimate.work(cell) > 0 for cell in grid.cells)
+    for cell in grid.cells:
+        train = recipes.read(grid.train[cell.weights])  # the recipe that makes these weights exists and fits
+        assert train["kind"] == "train"
+        assert train["model"] == cell.model
+        assert train["data"] == cell.data.removesuffix("-c")
+        assert train.get("size") == cell.size
+        assert train.get("domain", "") == cell.source
+        assert grid.train[cell.weights] == f"train-{cell.weights}"
+
+
+def test_every_value_of_a_recipe_has_its_source_beside_it() -> None:
+    for name in recipes.names("bench"):
+        text = (Path(recipes.__file__).parent / f"{name}.toml").read_text(encoding="utf-8")
+        for line in text.splitlines():
+            value = line.partition("=")[2].strip()
+            if value and not line.startswith(("#", "kind", "about")) and value != "{}" and "method =" not in line:
+                assert "#" in line, f"{name}: {line}"
+
+
+def test_recipes_carry_the_papers_hyper_parameters() -> None:
+    table = recipes.paper()["hyper"]
+    for name in recipes.names("bench"):
+        if not name.startswith(("table", "appendix", "clean")):
+            continue
+        for cell in plan(name, only=["method=tea"], require=False).cells:
+            said = table[cell.data][cell.source] if cell.source else table[cell.data]
+            hyper = dict(cell.hyper)
+            assert {k: hyper[k] for k in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")} == {
+                k: said[k] for k in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")
+            }
+            assert cell.steps == said["steps"]
+            assert (cell.batch_size or "full") == said["batch_size"]
+
+
+def test_pacs_is_twelve_pairs_with_the_weights_of_each_source() -> None:
+    grid = plan("table-3-pacs", only=["method=tent"], require=False)
+    assert len({(cell.source, cell.shift) for cell in grid.cells}) == 12
+    assert all(cell.source != cell.shift for cell in grid.cells)
+    assert {cell.weights for cell in grid.cells} == {f"pacs-{name}-resnet-18-bn" for name in KNOWN["pacs"].parts}
+    sketch = next(cell for cell in grid.cells if cell.source == "sketch")
+    assert (sketch.steps, dict(sketch.hyper)["lr"], sketch.batch_size, sketch.size) == (20, 0.002, 0, 32)
+
+
+def test_table_1_is_all_ten_methods_on_fifteen_corruptions_at_five_severities_and_clean() -> None:
+    grid = plan("table-1-cifar10", only=["setting=paper"], require=False)
+    assert {cell.method for cell in grid.cells} == set(METHODS)
+    assert Counter(cell.shift for cell in grid.cells) == {**dict.fromkeys(BENCHMARK, 50), "clean": 10}
+    assert [cell.method for cell in grid.cells[:2]] == ["source", "bn"]  # the source model first on every set
+
+
+def test_tuned_is_there_where_it_differs_and_keeps_what_it_is_about() -> None:
+    grid = plan("appendix-tiny-imagenet", only=["setting=tuned", "shift=fog"], require=False)
+    hyper = {cell.method: dict(cell.hyper) for cell in grid.cells}
+    assert sorted(hyper) == ["eata", "eta", "pl", "sar"]
+    assert hyper["eta"]["lr"] == 1e-4  # the set's rate, which tuned says nothing about
+    assert hyper["pl"]["lr"] == 1e-3  # tuned's own, not the recipe's 5e-5 for the paper's setting
+    said = plan("appendix-tiny-imagenet", only=["setting=tuned", "method=pl"], sets=["pl.lr=0.5"], require=False)
+    assert dict(said.cells[0].hyper)["lr"] == 0.5
+
+
+def test_options_choose_and_set() -> None:
+    grid = plan(
+        "digits",
+        sets=["tea.lr=1e-4", "batch_size=64", "tea.start=[0, 1]", "tea.chains=16", "weights=untrained", "sar.lr=1"],
+        only=["method=tea,sar", "shift=fog", "setting=paper"],
+        seeds="0..2",
+        limit=9,
+    )
+    assert [(cell.method, cell.seed) for cell in grid.cells] == [(m, s) for m in ("sar", "tea") for s in (0, 1, 2)]
+    tea = dict(grid.cells[-1].hyper)
+    assert (tea["lr"], tea["start"], tea["chains"]) == (1e-4, (0, 1), 16)
+    assert dict(grid.cells[0].hyper)["lr"] == 1.0
+    assert {(cell.batch_size, cell.limit) for cell in grid.cells} == {(64, 9)}
+    assert plan("digits", sets=["tea.lr=0.001"], require=False).cells == plan("digits", require=False).cells
+
+
+def test_only_chooses_shifts_inside_a_sequence() -> None:
+    (cell,) = plan("continual", only=["method=tea", "shift=fog,snow"], require=False).cells
+    assert cell.sequence == (("snow", 5), ("fog", 5))
+
+
+MINE = """
+kind = "bench"
+data = "digits-c"
+model = "wrn-10-1"
+weights = "untrained"
+shifts = ["fog"]
+[methods]
+tent = {}
+"""
+
+
+def mine(folder: Path, **changes: str) -> str:
+    text = MINE
+    for old, new in changes.items():
+        text = text.replace({"data": 'data = "digits-c"', "tent": "tent = {}", "shifts": 'shifts = ["fog"]'}[old], new)
+    (folder / "mine.toml").write_text(text, encoding="utf-8")
+    return str(folder / "mine.toml")
+
+
+def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
+    grid = plan(mine(tmp_path))
+    assert (grid.name, len(grid.cells), grid.cells[0].severity, grid.cells[0].predict) == ("mine", 1, 5, "before")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"data": 'data = "digits-c"\nbatchsize = 3'},
+            r"unknown key of recipe mine 'batchsize': did you mean 'batch_size'",
+        ),
+        ({"data": 'data = "digits-c"\nsteps = "two"'}, r"steps: expected int, got 'two'"),
+        ({"data": 'data = "digits-c"\nsteps = 0'}, r"steps: expected a whole number of 1 or more, got 0"),
+        ({"data": 'data = "digits-c"\nbatch_size = "all"'}, r"batch_size: expected a whole number"),
+        ({"data": 'data = "digits-c"\npredict = "later"'}, r"predict: expected 'before' or 'after'"),
+        ({"data": 'data = "digits-c"\nguard = "on"'}, r"unknown guard of recipe mine, methods.tent 'on'"),
+        ({"data": 'data = "digits-c"\nprotocol = "restart"'}, r"unknown protocol of recipe mine 'restart'"),
+        ({"data": 'data = "digits-c"\nprecision = "fp8"'}, r"unknown precision of recipe mine 'fp8'"),
+        ({"data": 'data = "digits-c"\nseverities = [6]'}, r"severities: expected some of 1, 2, 3, 4, 5, got \[6\]"),
+        ({"data": 'data = "digits-c"\nseeds = "a..b"'}, r"seeds: expected such as 0..4"),
+        ({"tent": "tent = {}\n[sources.photo]\n"}, r"only pacs has source domains"),
+        ({"data": 'data = "digit-c"'}, r"unknown data of recipe mine 'digit-c': did you mean 'digits-c'"),
+        ({"data": 'data = "digits"'}, r"unknown shift of recipe mine 'fog'.*Known: clean"),
+        ({"shifts": 'shifts = ["foggy"]'}, r"unknown shift of recipe mine 'foggy': did you mean 'fog'"),
+        ({"tent": "tant = {}"}, r"unknown method of recipe mine 'tant': did you mean 'tent'"),
+        ({"tent": "tent = { lrr = 1 }"}, r"unknown hyper-parameter of tent 'lrr': did you mean 'lr'"),
+        ({"tent": 'tent = { lr = "fast" }'}, r"lr: expected such as 0.001, got 'fast'"),
+        ({"tent": "tent = 3"}, r"expected a table such as \{\}, got 3"),
+        ({"tent": 'tent = { settings = ["best"] }'}, r"setting: expected 'paper' or 'tuned', got 'best'"),
+    ],
+)
+def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], said: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=said):
+        plan(mine(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sets": ["tea"]}, r"--set: expected NAME=VALUE"),
+        ({"sets": ["tae.lr=1"]}, r"unknown method to set 'tae': did you mean 'tea'"),
+        ({"sets": ["batch=1"]}, r"unknown key of --set 'batch': did you mean 'batch_size'"),
+        ({"only": ["fog"]}, r"--only: expected such as method=tea,tent"),
+        ({"only": ["shit=fog"]}, r"unknown thing to choose by in --only 'shit': did you mean 'shift'"),
+        ({"only": ["method=tae"]}, r"unknown method in --only 'tae': did you mean 'tea'"),
+        ({"only": ["shift=foggy"]}, r"unknown shift in --only 'foggy': did you mean 'fog'"),
+        ({"only": ["method=tent", "setting=tuned"]}, r"the grid is empty"),
+        ({"seeds": "x"}, r"seeds: expected such as 0..4"),
+    ],
+)
+def test_slips_on_the_command_line(options: dict[str, object], said: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=said):
+        plan("digits", require=False, **options)  # type: ignore[arg-type]
+
+
+def test_other_kinds_and_missing_keys_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected kind = 'bench', got 'train'. Run: steep train train-digits"):
+        plan("train-digits")
+    (tmp_path / "short.toml").write_text('kind = "bench"\ndata = "digits-c"\n', encoding="utf-8")
+    with pytest.raises(InputError, match="recipe short: expected the key 'model'"):
+        plan(str(tmp_path / "short.toml"))
+    with pytest.raises(UnknownNameError, match="did you mean 'digits'"):
+        plan("digit")
+
+
+def test_weights_are_found_by_name_and_missing_ones_named_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import steep
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STEEP_WEIGHTS", raising=False)
+    with pytest.raises(CheckpointError, match=r"no digits.safetensors in .*steep train train-digits.*--weights FILE"):
+        plan("digits", root=tmp_path)
+    with pytest.raises(CheckpointError, match="no such file"):
+        plan("digits", given=tmp_path / "none.safetensors")
+    (tmp_path / "weights").mkdir()
+    model = steep.models.build("wrn-10-1", 10, in_channels=1)
+    file = checkpoints.save(model, tmp_path / "weights" / "digits.safetensors")
+    by_root, by_file, by_folder = (
+        plan("digits", root=tmp_path),
+        plan("digits", given=file),
+        plan("digits", given=tmp_path / "weights"),
+    )
+    assert by_root.cells == by_file.cells == by_folder.cells
+    assert len(by_root.cells[0].weights_sha256) == 64
+    assert by_root.found == {"digits": file}

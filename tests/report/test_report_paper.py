@@ -1,0 +1,112 @@
+"""The paper's figures: complete, and consistent with each other as far as rounding lets them be."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steep import recipes
+from steep.methods import METHODS
+from steep.report.paper import benchmark, figure
+
+BLOCKS: list[dict[str, Any]] = recipes.paper()["block"]
+# The paper prints 56.18 for TEA on CIFAR-100-C; the errors it prints give 56.07. Kept as printed.
+EXCUSED = {("cifar100-c", "tea"): 0.12}
+APPENDIX = [block for block in BLOCKS if block["table"] == "Appendix table"]
+SRC = Path(__file__).parents[2] / "src"
+
+
+def test_every_table_is_there() -> None:
+    count = {
+        name: sum(len(b["columns"]) * len(b["methods"]) for b in BLOCKS if b["table"] == name)
+        for name in ("Table 1", "Table 2", "Table 3", "Appendix table")
+    }
+    assert count == {
+        "Table 1": 10 * 15,
+        "Table 2": 8 * 6,
+        "Table 3": 4 * 7 * 4,  # without the diagonal
+        "Appendix table": (10 + 9 + 9) * 17,
+    }
+    for block in BLOCKS:
+        assert set(block["methods"]) <= set(METHODS)
+        for values in block["methods"].values():
+            assert len(values) == len(block["columns"])
+            assert all(math.isnan(v) or 0 <= v <= 110 for v in values)
+
+
+def test_only_dua_lacks_figures() -> None:
+    lacking = {m for block in BLOCKS for m, values in block["methods"].items() if any(map(math.isnan, values))}
+    assert lacking == {"dua"}
+
+
+@pytest.mark.parametrize("block", APPENDIX, ids=lambda block: block["data"])
+def test_appendix_means_and_mce_follow_from_its_corruptions(block: dict[str, Any]) -> None:
+    source = block["methods"]["source"]
+    for method, values in block["methods"].items():
+        average = statistics.fmean(values[:15])
+        mce = 100 * statistics.fmean((100 - v) / (100 - s) for v, s in zip(values[:15], source[:15], strict=True))
+        assert values[15] == pytest.approx(average, abs=0.03), method
+        assert values[16] == pytest.approx(mce, abs=EXCUSED.get((block["data"], method), 0.05)), method
+
+
+def test_tables_that_give_the_same_figure_agree() -> None:
+    for block in APPENDIX:
+        for method, values in block["methods"].items():
+            for column, value in (("mean", values[15]), ("mce", values[16])):
+                first = figure(method, column, data=block["data"], model="wrn-28-10", severities=[5])
+                assert first == pytest.approx(value, abs=0.011)  # 83.34 and 83.33 for TEA
+
+
+def test_pacs_means_follow_from_its_targets() -> None:
+    for block in (block for block in BLOCKS if block["table"] == "Table 3"):
+        assert block["source"] not in block["columns"]
+        for method, values in block["methods"].items():
+            assert values[3] == pytest.approx(statistics.fmean(values[:3]), abs=0.02), (block["source"], method)
+
+
+def test_figures_are_found_by_what_they_are_of() -> None:
+    assert benchmark()[:2] == ("gaussian_noise", "shot_noise")
+    assert figure("source", "clean", data="cifar10-c", model="wrn-28-10") == 94.77
+    assert figure("tent", "mean", data="cifar100-c", model="wrn-28-10", severities=[1, 2, 3, 4, 5]) == 69.47
+    assert figure("sar", "mce", data="tiny-imagenet-c", model="resnet-50-gn", severities=range(1, 6)) == 99.41
+    assert figure("shot", "photo", data="pacs", model="resnet-18-bn", source="sketch", severities=[0]) == 19.76
+    assert figure("dua", "clean", data="cifar10-c", model="wrn-28-10") is None
+    assert figure("tea", "mean", data="cifar10-c", model="wrn-28-10", severities=[3]) is None
+    assert figure("bn", "mean", data="cifar10-c", model="resnet-50-gn", severities=range(1, 6)) is None
+
+
+def test_hyper_parameters_of_every_set() -> None:
+    hyper = recipes.paper()["hyper"]
+    assert set(hyper) == {"cifar10-c", "cifar100-c", "tiny-imagenet-c", "pacs"}
+    assert hyper["tiny-imagenet-c"]["batch_size"] == 1000
+    assert {name: (h["steps"], h["lr"]) for name, h in hyper["pacs"].items()} == {
+        "photo": (10, 0.001),
+        "art_painting": (10, 0.001),
+        "cartoon": (10, 0.002),
+        "sketch": (20, 0.002),
+    }
+
+
+def test_reports_are_made_without_torch() -> None:
+    # `import steep` brings torch; what counts is that no module a report needs does. So: an empty package in its place.
+    program = f"""
+import sys, types
+sys.modules["torch"] = None
+steep = types.ModuleType("steep")
+steep.__path__ = [{str(SRC / "steep")!r}]
+sys.modules["steep"] = steep
+from steep.bench.rows import read
+from steep.report.formats import FORMATS
+from steep.report.tables import build
+from steep.report.paper import figure
+assert figure("tea", "fog", data="cifar10-c", model="wrn-28-10") == 87.61
+assert "torch" not in {{name.split(".")[0] for name, module in sys.modules.items() if module is not None}}
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,295 @@
+"""Tables against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+import pytest
+
+from steep.errors import InputError
+from steep.metrics import average_accuracy, mean_corruption_error, over_seeds
+from steep.report import statistics
+from steep.report.formats import FORMATS, as_csv, grid, latex, markdown, terminal
+from steep.report.paper import benchmark
+from steep.report.tables import ECE, MCE, MEAN, Table, build
+
+SPEC: dict[str, Any] = {
+    "data": "digits-c",
+    "source": "",
+    "model": "wrn-10-1",
+    "weights": "digits",
+    "weights_sha256": "ab" * 32,
+    "protocol": "reset",
+    "delta": None,
+    "batch_size": 100,
+    "size": None,
+    "channels": None,
+    "limit": None,
+    "precision": "float32",
+    "setting": "paper",
+    "predict": "before",
+    "steps": 1,
+    "episodic": False,
+    "hyper": {},
+    "seed": 0,
+}
+BARS = {"counts": [0, 10], "confidence": [0.0, 0.75], "accuracy": [0.0, 0.5]}
+
+
+def row(method: str, shift: str, accuracy: float, severity: int = 5, seed: int = 0, **more: Any) -> dict[str, Any]:
+    spec = {**SPEC, "method": method, "shift": shift, "severity": severity, "seed": seed, "label": method}
+    spec |= {key: more.pop(key) for key in list(more) if key in SPEC or key == "label"}
+    return {
+        "schema": 1,
+        "key": repr(sorted(map(repr, spec.items()))),
+        "spec": spec,
+        "accuracy": accuracy,
+        "error": 1 - accuracy,
+        "n": 10,
+        "images_per_s": 100.0,
+        "calibration": BARS,
+        "segments": [],
+        "finished": "2026-01-01",
+        "env": {"device": "NVIDIA H200", "commit": "c" * 40, "versions": {"steep": "1.0"}},
+        **more,
+    }
+
+
+def one(rows: list[dict[str, Any]]) -> Table:
+    (table,) = build(rows)
+    return table
+
+
+def ours(table: Table, line: str, column: str) -> statistics.Spread | None:
+    return next(found for found in table.lines if found.name == line).values[column].ours
+
+
+def mean(table: Table, line: str, column: str) -> float:
+    found = ours(table, line, column)
+    assert found is not None
+    return found.mean
+
+
+def test_average_and_mce_by_hand_over_two_severities() -> None:
+    errors = {"source": {"fog": (0.4, 0.8), "snow": (0.2, 0.4)}, "tea": {"fog": (0.1, 0.5), "snow": (0.1, 0.2)}}
+    rows = [
+        row(method, shift, 1 - error, severity)
+        for method, table in errors.items()
+        for shift, pair in table.items()
+        for severity, error in zip((1, 5), pair, strict=True)
+    ]
+    severe, both = build(rows)
+    assert (severe.severities, both.severities) == ((5,), (1, 5))
+    # Severity 5: accuracies 50 and 80; errors against the source 0.5/0.8 and 0.2/0.4.
+    assert mean(severe, "tea", MEAN) == pytest.approx(65.0)
+    assert mean(severe, "tea", MCE) == pytest.approx(100 * (0.625 + 0.5) / 2)
+    # Both: mean error (0.1 + 0.5 + 0.1 + 0.2) / 4; sums over severities 0.6/1.2 and 0.3/0.6.
+    assert mean(both, "tea", MEAN) == pytest.approx(77.5)
+    assert mean(both, "tea", MCE) == pytest.approx(50.0)
+    assert mean(both, "tea", "fog") == pytest.approx(70.0)
+    assert mean(both, "source", MCE) == pytest.approx(100.0)
+    # and the library's own metrics, which take tensors' company, agree
+    full = {m: {s: {1: p[0], 5: p[1]} for s, p in t.items()} for m, t in errors.items()}
+    assert mean(both, "tea", MCE) == pytest.approx(100 * mean_corruption_error(full["tea"], full["source"]))
+    assert mean(both, "tea", MEAN) == pytest.approx(100 * average_accuracy(full["tea"]))
+
+
+def test_seed_statistics_by_hand() -> None:
+    rows = [row("source", "fog", 0.5), row("source", "snow", 0.5)]
+    for seed, (fog, snow) in enumerate([(0.80, 0.60), (0.82, 0.62), (0.87, 0.61)]):
+        rows += [row("tea", "fog", fog, seed=seed), row("tea", "snow", snow, seed=seed)]
+    table = one(rows)
+    fog, average, mce = (ours(table, "tea", column) for column in ("fog", MEAN, MCE))
+    assert fog is not None
+    assert average is not None
+    assert mce is not None
+    assert (fog.mean, fog.n) == (pytest.approx(83.0), 3)
+    assert fog.sd == pytest.approx(math.sqrt(((80 - 83) ** 2 + (82 - 83) ** 2 + (87 - 83) ** 2) / 2))
+    # Averages by seed: 70, 72, 74. Their deviation, not the mean of the shifts' deviations.
+    assert (average.mean, average.sd) == (pytest.approx(72.0), pytest.approx(2.0))
+    # mCE by seed: (0.2 + 0.4) / 2 / 0.5 = 60 %, 56 %, 52 %.
+    assert (mce.mean, mce.sd) == (pytest.approx(56.0), pytest.approx(4.0))
+    theirs = over_seeds([70.0, 72.0, 74.0])
+    assert (average.mean, average.sd) == (pytest.approx(theirs.mean), pytest.approx(theirs.sd))
+    assert "72.00 ± 2.00" in terminal([table])
+
+
+def test_ece_is_pooled_over_the_sets() -> None:
+    first = {"counts": [0, 10], "confidence": [0.0, 0.9], "accuracy": [0.0, 0.7]}
+    second = {"counts": [5, 5], "confidence": [0.4, 0.8], "accuracy": [0.6, 1.0]}
+    table = one([row("tent", "fog", 0.7, calibration=first), row("tent", "snow", 0.8, calibration=second)])
+    # Bin 0: 5 × 0.2. Bin 1: 10 × (−0.2) + 5 × 0.2 = −1. Together (1 + 1) / 20; a mean of two ECEs would be 0.2.
+    assert mean(table, "tent", ECE) == pytest.approx(10.0)
+    assert statistics.pooled_ece([first]) == pytest.approx(0.2)
+
+
+def test_half_a_grid_is_missing_never_zero() -> None:
+    rows = [row("source", "fog", 0.5), row("source", "snow", 0.5), row("tea", "fog", 0.9)]
+    table = one(rows)
+    assert ours(table, "tea", "snow") is None
+    assert ours(table, "tea", MEAN) is None
+    assert ours(table, "tea", MCE) is None
+    line = next(text for text in terminal([table]).splitlines() if text.startswith("tea"))
+    assert line.split()[1:5] == ["–", "90.00", "–", "–"]  # snow, fog, mean, mCE
+    assert "| – |" in markdown([table])
+    assert " 0.00" not in line
+
+
+def test_one_missing_severity_makes_the_average_missing() -> None:
+    rows = [row("source", "fog", 0.5, s) for s in (1, 5)] + [row("tea", "fog", 0.9, 5)]
+    severe, both = build(rows)
+    assert mean(severe, "tea", "fog") == pytest.approx(90.0)
+    assert ours(both, "tea", "fog") is None
+
+
+def test_a_seed_that_is_not_finished_does_not_count_in_averages() -> None:
+    rows = [row("tea", "fog", 0.8), row("tea", "snow", 0.6), row("tea", "fog", 0.9, seed=1)]
+    table = one(rows)
+    found = ours(table, "tea", MEAN)
+    assert found == statistics.Spread(pytest.approx(70.0), None, 1)
+    assert mean(table, "tea", "fog") == pytest.approx(85.0)
+
+
+def test_without_the_source_model_there_is_no_mce_and_a_note() -> None:
+    table = one([row("tea", "fog", 0.8)])
+    assert ours(table, "tea", MCE) is None
+    assert any("mCE needs the source" in note for note in table.notes)
+
+
+def test_nan_is_shown_as_nan() -> None:
+    table = one([row("tea", "fog", math.nan, nonfinite=10, calibration=None), row("source", "fog", 0.5)])
+    line = next(text for text in terminal([table]).splitlines() if text.startswith("tea"))
+    assert line.split()[1:5] == ["NaN", "NaN", "NaN", "NaN"]
+    assert any("1 cells answered with NaN" in note for note in table.notes)
+    assert table.best("fog") == {"source"}
+
+
+def test_segments_become_columns() -> None:
+    segments = [
+        {"name": "fog", "severity": 5, "n": 10, "error": 0.5},
+        {"name": "snow", "severity": 5, "n": 10, "error": 0.3},
+        {"name": "fog", "severity": 5, "n": 30, "error": 0.1},
+    ]
+    table = one([row("tea", "sequence", 0.8, segments=segments, protocol="continual")])
+    assert mean(table, "tea", "fog") == pytest.approx(100 * (1 - (10 * 0.5 + 30 * 0.1) / 40))
+    assert mean(table, "tea", "snow") == pytest.approx(70.0)
+    assert "protocol continual" in table.notes[0]
+
+
+def test_clean_stands_beside_and_is_in_no_average() -> None:
+    rows = [
+        row("source", "clean", 0.99, 0),
+        row("source", "fog", 0.5),
+        row("tea", "clean", 0.9, 0),
+        row("tea", "fog", 0.8),
+    ]
+    table = one(rows)
+    assert table.columns[:3] == ("clean", "fog", MEAN)
+    assert mean(table, "tea", MEAN) == pytest.approx(80.0)
+    assert mean(table, "tea", "clean") == pytest.approx(90.0)
+    assert mean(table, "tea", MCE) == pytest.approx(40.0)
+    only = one([row("tea", "clean", 0.9, 0)])
+    assert only.columns == ("clean", ECE, "images/s")
+
+
+def paper_rows(method: str, accuracy: float, **more: Any) -> list[dict[str, Any]]:
+    return [row(method, name, accuracy, data="cifar10-c", model="wrn-28-10", **more) for name in benchmark()]
+
+
+def test_the_papers_figure_stands_beside_ours() -> None:
+    table = one(paper_rows("source", 0.56) + paper_rows("tea", 0.80))
+    line = next(line for line in table.lines if line.method == "tea")
+    assert line.values["fog"].paper == 87.61
+    assert line.values["fog"].difference == pytest.approx(80 - 87.61)
+    assert line.values[MEAN].paper == 83.34
+    assert line.values[MCE].paper == 43.69
+    text = terminal([table])
+    assert "−7.61" in text
+    assert "87.61" in text
+    rows = list(csv.DictReader(io.StringIO(as_csv([table]))))
+    fog = next(r for r in rows if r["method"] == "tea" and r["column"] == "fog")
+    assert (fog["mean"], fog["paper"], fog["difference"], fog["n"]) == ("80.0", "87.61", "-7.61", "1")
+
+
+@pytest.mark.parametrize(
+    "more", [{"limit": 100}, {"setting": "tuned"}, {"protocol": "label-shift"}, {"label": "tea-fast"}]
+)
+def test_no_figure_of_the_paper_where_ours_is_of_something_else(more: dict[str, Any]) -> None:
+    table = one(paper_rows("tea", 0.80, **more))
+    assert all(value.paper is None for value in table.lines[0].values.values())
+
+
+def test_no_average_of_the_paper_beside_an_average_over_other_shifts() -> None:
+    table = one(paper_rows("tea", 0.80)[:7])
+    assert table.lines[0].values[MEAN].paper is None
+    assert table.lines[0].values["shot_noise"].paper == 79.87
+
+
+def test_pacs_by_source_domain() -> None:
+    rows = [
+        row("tea", target, 0.3, 0, data="pacs", model="resnet-18-bn", source="photo")
+        for target in ("art_painting", "cartoon", "sketch")
+    ]
+    table = one(rows)
+    assert table.title.startswith("pacs from photo: resnet-18-bn")
+    assert table.lines[0].values["cartoon"].paper == 33.62
+    assert table.lines[0].values[MEAN].paper == 27.64
+
+
+def test_lines_of_one_name_say_what_they_differ_in() -> None:
+    rows = [row("tea", "fog", 0.8, hyper={"lr": lr}) for lr in (1e-3, 1e-4)] + [row("tea", "fog", 0.7, setting="tuned")]
+    assert {line.name for line in one(rows).lines} == {"tea lr=0.001", "tea lr=0.0001", "tea (tuned)"}
+
+
+def test_other_data_models_and_limits_are_other_tables() -> None:
+    rows = [row("tea", "fog", 0.8), row("tea", "fog", 0.8, limit=5), row("tea", "fog", 0.8, model="x")]
+    assert len(build(rows)) == 3
+
+
+def test_a_cell_run_twice_counts_once_and_the_latest_wins() -> None:
+    table = one([row("tea", "fog", 0.8, finished="2026-02"), row("tea", "fog", 0.7, finished="2026-01")])
+    assert mean(table, "tea", "fog") == pytest.approx(80.0)
+    assert "1 cells were run more than once; the latest counts" in table.notes
+
+
+def test_notes_state_protocol_setting_n_and_device() -> None:
+    notes = " ".join(one([row("tea", "fog", 0.8), row("sar", "fog", 0.8, setting="tuned")]).notes)
+    for part in (
+        "protocol reset",
+        "batch 100",
+        "settings: paper, tuned",
+        "n = 10",
+        "NVIDIA H200",
+        "commit cccccccccccc",
+    ):
+        assert part in notes
+
+
+def test_formats_escape_what_came_from_outside() -> None:
+    table = one([row("tea", "fog", 0.8, weights="a_b|<x>&%", label="my_tea")])
+    assert r"my\_tea" in latex([table])
+    assert "a_b|<x>&%" not in markdown([table])
+    assert r"a\_b\|&lt;x>&amp;%" in markdown([table])
+    assert set(FORMATS) == {"terminal", "markdown", "latex", "csv"}
+
+
+def test_latex_is_booktabs_with_the_best_in_bold() -> None:
+    text = latex([one([row("source", "fog", 0.5), row("tea", "fog", 0.8)])])
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    assert r"\textbf{80.00}" in text
+    assert r"\textbf{40.00}" in text  # the smaller mCE
+    columns = {line.count("&") for line in text.splitlines() if line.endswith(r"\\")}
+    assert columns == {7}
+
+
+def test_every_row_of_the_grid_has_every_column() -> None:
+    table = one(paper_rows("source", 0.5) + paper_rows("tea", 0.8))
+    assert {len(line) for line in grid(table)} == {len(table.columns) + 3}
+
+
+def test_nothing_to_report_says_so() -> None:
+    with pytest.raises(InputError, match="at least one row"):
+        build([])
