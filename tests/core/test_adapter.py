@@ -254,3 +254,101 @@ def test_stopping_anywhere_and_resuming_equals_never_having_stopped(method, stop
     assert all(torch.equal(second(x), e) for x, e in zip(stream[stop:], expected[stop:], strict=True))
     straight.reset()
     assert all(torch.equal(straight(x), e) for x, e in zip(stream, expected, strict=True))
+
+
+class Counting(nn.Module):
+    """Counts its calls in buffers: one written in place, one replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("replaced", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        self.replaced = self.replaced + 1
+        return self.net(x) + 0.1 * self.calls + 0.1 * self.replaced
+
+
+def test_buffers_that_a_forward_writes_or_replaces_are_saved_and_reset():
+    make = lambda: steep.adapt(Counting(), "tent")  # noqa: E731
+    adapter = make()
+    first = [adapter(images(seed=s)) for s in range(4)]
+    assert float(adapter.model.calls) == float(adapter.model.replaced) == 4
+    adapter.reset()
+    assert [torch.equal(adapter(images(seed=s)), first[s]) for s in range(2)] == [True, True]
+    resumed = make()
+    resumed.load_state_dict(adapter.state_dict())
+    assert all(torch.equal(resumed(images(seed=s)), first[s]) for s in (2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_half_precision_model_really_adapts(dtype):
+    adapter, twin = steep.adapt(net().to(dtype), "tent"), steep.adapt(net(), "tent")
+    for s in range(30):
+        adapter(images(seed=s))
+        twin(images(seed=s))
+    assert adapter.last.undone == 0
+    moved = adapter.model[1].weight
+    assert moved.dtype == torch.float32
+    assert (moved - twin.model[1].weight).norm() < 0.5 * (net()[1].weight - twin.model[1].weight).norm()
+
+
+def test_an_adapted_model_can_be_adapted_again():
+    adapted = steep.adapt(net(), "tent").model
+    for method in ("source", "bn", "dua", "tent"):
+        again, fresh = (steep.adapt(m, method) for m in (adapted, net()))
+        assert torch.equal(again(images()), fresh(images())), method
+        assert torch.equal(again(images(4)), fresh(images(4))), method
+
+
+def test_source_images_are_checked_like_any_others():
+    for bad, message in [
+        (images(), r"got one tensor.*\[x\]"),
+        ([(images() * 255).to(torch.uint8)], "got torch.uint8"),
+        ([images().fill_(math.nan)], "NaN, Inf or more in 20"),
+        ([{"image": images()}], "got dict"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            steep.adapt(net(), "eata", source=bad)
+    model = net()
+    model.unused = nn.BatchNorm2d(3)
+    object.__setattr__(model, "forward", lambda x: nn.Sequential(*list(model)[:-1])(x))
+    assert steep.adapt(model, "eata", source=[images()]).last is None
+
+
+def test_models_that_cannot_be_adapted_say_why():
+    with pytest.raises(InputError, match=r"expected a torch.nn.Module, got function"):
+        steep.adapt(lambda x: x, "tent")
+    with pytest.raises(InputError, match="no shape yet"):
+        steep.adapt(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "tent")
+    with pytest.raises(InputError, match="meta device"):
+        steep.adapt(net().to("meta"), "tent")
+    frozen = Shaped(lambda logits: logits.detach())
+    with pytest.raises(InputError, match="no_grad or detach"):
+        steep.adapt(frozen, "tent")(images())
+    with pytest.raises(InputError, match="one row of logits per image, got 40 for 20"):
+        steep.adapt(Shaped(lambda logits: torch.cat([logits, logits])), "tent")(images())
+    with pytest.raises(InputError, match="method: expected a name or a Method, got int"):
+        steep.adapt(net(), 5)
+    with pytest.raises(InputError, match="made by hand"):
+        steep.adapt(net(), steep.METHODS["sar"](), setting="tuned")
+    assert steep.adapt(net(), "TENT").method.name == "tent"
+
+
+def test_damaged_state_is_refused_with_nothing_changed():
+    adapter = steep.adapt(net(), "tea", **TEA)
+    adapter(images())
+    before = adapter.state_dict()
+    other = steep.adapt(net(), "tea", steps=3, **TEA).state_dict()
+    for bad, message in [
+        ({**before, "guard": {}}, "incomplete or damaged"),
+        ({**before, "initial": {}}, "expected the fields"),
+        ({**before, "watch": {"healthy": 1}}, "watch: expected"),
+        ({k: v for k, v in before.items() if k != "state"}, "incomplete or damaged"),
+        (other, "expected the options"),
+    ]:
+        with pytest.raises(CheckpointError, match=message):
+            adapter.load_state_dict(bad)
+        assert identical(adapter.state_dict(), before)

@@ -327,15 +327,155 @@ def test_recover_replays_and_resumes():
 
 def test_healthy_streams_are_left_alone():
     for method in MOVING:
-        guarded, free = adapter_for(method, guard="recover"), adapter_for(method, guard="off")
-        for s in range(30):
-            assert torch.equal(guarded(images(seed=s)), free(images(seed=s))), method
+        hyper = QUICK[method] if method in ("tea", "dua") else {}
+        source = [rainbow(0)[0]]
+        guarded, free = (steep.adapt(Prism(), method, source=source, guard=g, **hyper) for g in ("recover", "off"))
+        for s in range(40):
+            x, _ = rainbow(s)
+            assert torch.equal(guarded(x), free(x)), method
         assert guarded.last.undone == 0
 
 
-def test_verdict_names_each_fault():
-    assert len(guard_module.REASONS) == 4
-    assert Guard("skip").undone == 0
+class Once(Tent):
+    """Fails once, after its gradients have been taken."""
+
+    fail = False
+
+    def step(self, state, x):
+        if Once.fail:
+            Once.fail = False
+            state.model(x).square().sum().backward()
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return super().step(state, x)
+
+
+@pytest.mark.parametrize("guard", ["skip", "raise", "off"])
+def test_a_failed_step_leaves_no_gradient_for_the_next(guard):
+    adapter, twin = (steep.adapt(net(), Once(), guard=guard) for _ in range(2))
+    adapter(images())
+    twin(images())
+    Once.fail = True
+    if guard == "skip":
+        adapter(images(seed=8))
+        assert "without adapting" in adapter.last.skipped
+    else:
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            adapter(images(seed=8))
+    assert all(torch.equal(adapter(images(seed=s)), twin(images(seed=s))) for s in range(1, 5))
+
+
+class Saturated(nn.Module):
+    """So sure of bright images that they give no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        return self.net(x) * torch.where(x.mean() > 5, 0.0, 1.0) + torch.where(x.mean() > 5, 1e4, 0.0) * torch.eye(5)[0]
+
+
+@pytest.mark.parametrize("method", ["tent", "sar"])
+def test_quiet_data_does_not_freeze_the_model(method):
+    adapter = (
+        steep.adapt(Saturated(), method, recover_below=-1.0) if method == "sar" else steep.adapt(Saturated(), method)
+    )
+    for s in range(30):
+        adapter(images(seed=s) + 10)
+    for s in range(60):
+        adapter(images(seed=s))
+    assert adapter.last.undone <= guard_module.PATIENCE
+    assert adapter.last.skipped is None
+
+
+def test_buffers_that_are_not_finite_are_no_fault():
+    model = net()
+    model.register_buffer("mask", torch.full((4, 4), -math.inf).triu(1))
+    model.register_buffer("unset", torch.full((3,), math.nan))
+    adapter = steep.adapt(model, "tent")
+    for s in range(5):
+        adapter(images(seed=s))
+    assert adapter.last.undone == 0
+
+
+class Cast(nn.Module):
+    def forward(self, x):
+        return x.to(torch.float64 if x.dtype == torch.float32 else torch.float32)
+
+
+def test_parameters_of_every_dtype_are_watched():
+    model = net()
+    model[5] = nn.Sequential(Cast(), nn.BatchNorm2d(8).double(), Cast())
+    adapter = steep.adapt(model, Poison())
+    adapter(images())
+    assert adapter.last.skipped == "the parameters are not finite"
+
+
+class Poison(Tent):
+    """Poisons a parameter of another dtype than the rest."""
+
+    def step(self, state, x):
+        done = super().step(state, x)
+        with torch.no_grad():
+            state.model.adapted()["5.1.weight"].fill_(math.nan)
+        return done
+
+
+def test_a_verdict_read_late_undoes_just_the_same(monkeypatch):
+    """What a GPU does, on the CPU: the device reverts at once, the host when the next batch comes."""
+    monkeypatch.setattr(Guard, "asynchronous", ("cpu",))
+    for method in MOVING:
+        for guard in ("skip", "recover"):
+            late, twin = adapter_for(method, Brittle(), guard=guard), adapter_for(method, Brittle(), guard=guard)
+            for s in range(25):
+                assert torch.equal(late(images(seed=s)), twin(images(seed=s))), (method, guard, s)
+                if s in (3, 4, 11):
+                    late(images(seed=s) + 10)
+            state, other = late.state_dict()["state"], twin.state_dict()["state"]
+            assert identical(state, other)
+            assert late.last.undone in (0, 3)
+            if guard == "recover" and late._watch.mean is not None:
+                assert torch.isfinite(late._watch.mean).all()
+
+
+def test_dua_is_whole_after_a_failure(monkeypatch):
+    adapter, twin = adapter_for("dua"), adapter_for("dua")
+    calls = []
+    forward = nn.Sequential.forward
+
+    def third_fails(self, x):
+        calls.append(1)
+        if len(calls) == 4:
+            raise RuntimeError("power cut")
+        return forward(self, x)
+
+    adapter._shapes.add(images().shape[1:])
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Sequential, "forward", third_fails)
+        with pytest.raises(RuntimeError, match="power cut"):
+            adapter(images())
+    assert not any(m.training for m in adapter.model.modules())
+    assert all(torch.equal(adapter(images(seed=s)), twin(images(seed=s))) for s in range(3))
+
+
+def test_reset_waits_for_a_batch_in_another_thread():
+    adapter = adapter_for("tea")
+    faults = []
+
+    def adapting():
+        try:
+            for s in range(30):
+                adapter(images(seed=s))
+        except Exception as error:
+            faults.append(error)
+
+    worker = threading.Thread(target=adapting)
+    worker.start()
+    while worker.is_alive():
+        adapter.reset()
+        adapter.last
+    worker.join()
+    assert not faults
 
 
 def test_out_of_memory_is_answered_in_pieces(monkeypatch):

@@ -111,13 +111,29 @@ def test_buffer_refuses_more_chains_than_it_holds_and_other_sizes():
     buffer.draw(5, torch.empty(1, 3, 8, 8), g)
     with pytest.raises(InputError, match=r"expected \(3, 8, 8\).*got \(3, 4, 4\)"):
         buffer.draw(5, torch.empty(1, 3, 4, 4), g)
-    with pytest.raises(InputError, match="≥ 1"):
-        ReplayBuffer(0)
+
+
+@pytest.mark.parametrize(("side", "chains"), [(32, 10_000), (64, 10_000), (224, 891)])
+def test_a_buffer_without_a_size_is_the_published_one_or_what_memory_allows(side, chains):
+    buffer, like = ReplayBuffer(None), torch.empty(1, 3, side, side, device="meta")
+    assert buffer._size(200, like) == chains
+    assert buffer._size(20_000, like) == 20_000
 
 
 def test_chains_are_independent_of_the_batch_size():
     adapter = steep.adapt(net(), "tea", chains=7, buffer_size=16, sgld_steps=1)
-    adapter(torch.rand(20, 3, 8, 8))
-    adapter(torch.rand(3, 3, 8, 8))
-    changed = adapter.state_dict()["state"]["buffer"]["images"]
-    assert changed.shape == (16, 3, 8, 8)
+    for batch in (20, 3):
+        before = adapter.state_dict()["state"]["buffer"]["images"]
+        adapter(torch.rand(batch, 3, 8, 8))
+        after = adapter.state_dict()["state"]["buffer"]["images"]
+        if before is not None:
+            assert int((after != before).flatten(1).any(dim=1).sum()) == 7
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"chains": 0}, {"sgld_steps": -1}, {"restart": 2.0}, {"start": (1.0, -1.0)}, {"buffer_size": 0}, {"lr": 0.0}],
+)
+def test_settings_out_of_range_are_refused(wrong):
+    with pytest.raises(InputError, match=f"tea: {next(iter(wrong))} is out of range"):
+        steep.adapt(net(), "tea", **wrong)

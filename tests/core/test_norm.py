@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import steep
 from nets import conv_net, images, net
 from steep.core import norm
-from steep.errors import NothingToAdaptError
+from steep.errors import InputError, NothingToAdaptError, UnknownNameError
 
 
 class FusedNormAct(nn.BatchNorm2d):
@@ -99,8 +99,11 @@ def test_nothing_to_adapt_lists_what_there_is():
             steep.adapt(plain, method)
     with pytest.raises(NothingToAdaptError, match="matches no parameter"):
         steep.adapt(net(), "tent", params="no such name")
-    with pytest.raises(NothingToAdaptError, match="norm, conv, linear"):
+    with pytest.raises(UnknownNameError, match="'convolution': did you mean 'conv'"):
         steep.adapt(net(), "tent", params=["convolution"])
+    for bad in ("", "["):
+        with pytest.raises(InputError, match="a regular expression"):
+            steep.adapt(net(), "tent", params=bad)
 
 
 def test_batch_statistics_keep_the_running_ones():

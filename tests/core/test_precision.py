@@ -66,3 +66,13 @@ def test_group_norm_survives_channels_last_images_on_a_cpu(precision):
     x = images().contiguous(memory_format=torch.channels_last)
     assert torch.isfinite(adapter(x)).all()  # torch's own backward would end the process here
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_group_norm_survives_features_that_are_channels_last_inside_the_model():
+    class Twisted(torch.nn.Module):
+        def forward(self, x):
+            return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+    model = net("group")
+    model.insert(1, Twisted())
+    assert torch.isfinite(steep.adapt(model, "tent")(images())).all()

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
-from steep.errors import SteepError
+from steep.errors import SteepError, SteepWarning
 
 COMMANDS = (
     "bench",
     "catalog",
     "corrupt",
     "data",
+    "demo",
     "predict",
     "report",
     "train",
@@ -58,7 +60,12 @@ def _steep(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 2 for a wrong call or wrong data, 130 for Ctrl-C."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _warned(warnings.showwarning)
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(given: list[str]) -> int:
     debug = "--debug" in given  # anywhere, since it is typed behind a command that has just failed
     try:
         app(args=[word for word in given if word != "--debug"], prog_name="steep")
@@ -76,6 +83,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", style="red", markup=False)
         return 2
     return 0
+
+
+def _warned(usual: Callable[..., None]) -> Callable[..., None]:
+    """Print steep's own warnings as one line, all others as Python does."""
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **options: Any) -> None:
+        if not issubclass(category, SteepWarning):
+            usual(message, category, *rest, **options)
+            return
+        from rich.console import Console
+
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {message}", style="yellow", markup=False)
+
+    return show
 
 
 def _interrupted(error: BaseException | None) -> bool:

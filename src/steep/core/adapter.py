@@ -86,7 +86,7 @@ class Adapter:
         self._guard = Guard(guard)
         self._watch = Watch()
         with grads():
-            classifier = Classifier(copy.deepcopy(model)).to(device)
+            classifier = Classifier(_copy(model)).to(device)
             self._state: State = method.init(Source(classifier, seed, precision, source))
             self._initial = self._state.snapshot()
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
@@ -101,8 +101,9 @@ class Adapter:
 
         With precision="bfloat16" its frozen weights are in bfloat16: call it under `torch.autocast`.
         """
-        self._guard.settle()
-        return self._state.model.net
+        with self._lock:
+            self._guard.settle()
+            return self._state.model.net
 
     @property
     def device(self) -> torch.device:
@@ -121,28 +122,31 @@ class Adapter:
             x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
             if good is not None:
                 return self._answer_good(x, good)
-            if x.shape[1:] not in self._shapes:
-                images.tried(x, self._state.model)
-                self._shapes.add(x.shape[1:])
-            return self._answer(x)
+            try:
+                if x.shape[1:] not in self._shapes:
+                    images.tried(x, self._state.model)
+                    self._shapes.add(x.shape[1:])
+                return self._answer(x)
+            except torch.cuda.OutOfMemoryError:
+                if self._guard.mode in ("off", "raise"):
+                    raise
+                return self._answer_in_pieces(x)
 
     def _answer(self, x: Tensor) -> Tensor:
+        self._event = None
         if self.episodic:
-            self.reset()
-        steps: list[Step] = []
-        for _ in range(self.steps):
-            try:
-                steps.append(self._guard.step(self.method, self._state, x))
-            except torch.cuda.OutOfMemoryError:
-                steps.append(Step(self._in_pieces(x), used=0, moved=False, note=images.OUT_OF_MEMORY))
-                break
+            self._guard.settle()
+            self._state.restore(self._initial)
+        steps = [self._guard.step(self.method, self._state, x) for _ in range(self.steps)]
         logits = steps[-1].logits
         if self.predict == "after" and steps[-1].moved:
             logits = self.method.predict(self._state, x)
         self._steps = [step._replace(logits=step.logits.detach()) for step in steps]
         self._logits = logits.detach()
         if self._guard.mode == "recover" and steps[-1].moved:
-            self._event = self._watch.look(self._state, self._initial, self._logits, _gap(self._steps[-1]))
+            self._event = self._watch.look(
+                self._state, self._initial, self._logits, _gap(self._steps[-1]), self._guard.settle
+            )
         return self._logits
 
     def _answer_good(self, x: Tensor, good: Tensor) -> Tensor:
@@ -160,21 +164,29 @@ class Adapter:
         return logits
 
     @torch.no_grad()
-    def _in_pieces(self, x: Tensor) -> Tensor:
+    def _answer_in_pieces(self, x: Tensor) -> Tensor:
         """Answer without adapting, in ever smaller pieces until one fits."""
         pieces = 2
         while True:
             torch.cuda.empty_cache()
             try:
-                return torch.cat([self._state.model(piece) for piece in x.chunk(pieces)])
+                logits = torch.cat([self._state.model(piece) for piece in x.chunk(pieces)])
+                break
             except torch.cuda.OutOfMemoryError:
                 if pieces >= len(x):
                     raise  # not even one image fits
                 pieces *= 2
+        self._steps = [Step(logits, used=0, moved=False, note=images.OUT_OF_MEMORY)]
+        self._logits, self._event = logits, None
+        return logits
 
     @property
     def last(self) -> Report | None:
         """What the last batch did; None before the first. Reading it waits for the device; not reading is free."""
+        with self._lock:
+            return self._report()
+
+    def _report(self) -> Report | None:
         if self._logits is None:
             return None
         first, final = self._steps[0], self._steps[-1]
@@ -196,11 +208,11 @@ class Adapter:
 
     def reset(self) -> None:
         """Go back to the source model and to the first random number: from here everything replays exactly."""
-        self._state.restore(self._initial)
-        self._guard.restore({"undone": 0, "usual": None})
-        if not self.episodic:
+        with self._lock:
+            self._state.restore(self._initial)
+            self._guard.restore({"undone": 0, "usual": None})
             self._watch.forget()
-        self._forget()
+            self._forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that moves, as plain data for `torch.save`; the frozen weights stay with the model."""
@@ -223,23 +235,31 @@ class Adapter:
             raise CheckpointError("state: expected what Adapter.state_dict() gave, got something else")
         if saved["format"] != FORMAT:
             raise CheckpointError(f"state: expected format {FORMAT}, got {saved['format']}: upgrade steep")
-        mine = {"method": self.method.name, "hyper": asdict(self.method), "source": self._state.model.fingerprint()}
+        mine = {
+            "method": self.method.name,
+            "hyper": asdict(self.method),
+            "options": self.options(),
+            "source": self._state.model.fingerprint(),
+        }
         for what, expected in mine.items():
             if saved.get(what) != expected:
                 raise CheckpointError(f"state: expected the {what} {expected}, got {saved.get(what)}")
-        if missing := {"guard", "watch", "initial", "state"} - set(saved):
-            raise CheckpointError(f"state: {sorted(missing)} is missing")
         with self._lock:
             self._guard.settle()
-            here = self._state.snapshot()
+            before = self._state.snapshot(), self._guard.snapshot(), self._watch.snapshot()
             try:
+                self._state.restore(saved["initial"])  # shows that a later reset() will find what it needs
                 self._state.restore(saved["state"])
-            except Exception:
-                self._state.restore(here)
-                raise
+                self._guard.restore(saved["guard"])
+                self._watch.restore(saved["watch"])
+            except Exception as error:
+                self._state.restore(before[0])
+                self._guard.restore(before[1])
+                self._watch.restore(before[2])
+                if isinstance(error, CheckpointError):
+                    raise
+                raise CheckpointError(f"state: incomplete or damaged ({error!r})") from error
             self._initial = copied(dict(saved["initial"]))
-            self._guard.restore(saved["guard"])
-            self._watch.restore(copied(dict(saved["watch"])))
             self._forget()
 
     def options(self) -> dict[str, Any]:
@@ -275,6 +295,24 @@ class Adapter:
 
     def _forget(self) -> None:
         self._steps, self._logits, self._event = [], None, None
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Make the private copy, or say why there can be none."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if nn.parameter.is_lazy(tensor):
+            raise InputError(f"model: {name} has no shape yet. Run a batch through the model once, before adapting it")
+        if tensor.is_meta:
+            raise InputError(f"model: {name} is on the meta device and has no values. Load its weights first")
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"model: cannot be copied ({error}). torch's old weight_norm and spectral_norm are a common cause: use "
+            "those of torch.nn.utils.parametrizations, or remove them"
+        ) from error
 
 
 def _gap(step: Step) -> Tensor | None:

@@ -6,7 +6,7 @@ model's samples runs away from that of the test images, each against what was us
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from steep.core.losses import entropy
 from steep.core.method import State
+from steep.core.source import copied
+from steep.errors import CheckpointError
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait
 FADE = 0.9  # of the running averages
@@ -40,7 +42,9 @@ class Watch:
         self.recoveries = 0
 
     @torch.no_grad()
-    def look(self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None) -> str | None:
+    def look(
+        self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None, settle: Callable[[], None]
+    ) -> str | None:
         """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did."""
         now = torch.cat(
             [
@@ -49,11 +53,17 @@ class Watch:
                 (torch.zeros_like(logits[0, 0]) if gap is None else gap.abs().to(logits.dtype))[None],
             ]
         )
-        self.mean = now if self.mean is None else FADE * self.mean + (1 - FADE) * now
+        if self.mean is not None:  # an answer that is not finite belongs to a step that is being undone
+            now = torch.where(now.isfinite().all(), FADE * self.mean + (1 - FADE) * now, self.mean)
+        self.mean = now
         self.batches += 1
         if self.batches % PERIOD:
             return None
+        settle()  # before the state is copied or replaced, the last step must be over
         self.looks += 1
+        if not bool(self.mean.isfinite().all()):
+            self.mean = None
+            return None
         p = self.mean[:-2].double().cpu()
         classes = float(torch.special.entr(p / p.sum()).sum().exp())
         sure, apart = (float(v) for v in self.mean[-2:])
@@ -79,7 +89,9 @@ class Watch:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring back what was known."""
-        vars(self).update(saved)
+        if set(saved) != set(vars(self)):
+            raise CheckpointError(f"watch: expected {sorted(vars(self))}, got {sorted(saved)}")
+        vars(self).update(copied(dict(saved)))
 
 
 def _collapsed(now: tuple[float, float, float], usual: list[float]) -> str | None:

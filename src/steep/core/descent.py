@@ -9,6 +9,7 @@ from torch import Tensor
 
 from steep.core.method import State
 from steep.core.source import Classifier
+from steep.errors import InputError
 
 
 @dataclass
@@ -25,6 +26,10 @@ def adam(model: Classifier, lr: float) -> torch.optim.Adam:
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     """One step down the loss. Gradients are freed at once: they are no part of the state."""
+    if not loss.requires_grad:
+        raise InputError(
+            "model: its answer does not depend on what adapts. Does its forward run under no_grad or detach its logits?"
+        )
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)

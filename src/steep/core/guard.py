@@ -18,7 +18,9 @@ from steep.core.method import Method, State, Step
 from steep.errors import GuardError, InputError
 
 MODES = ("skip", "recover", "raise", "off")
-PROPORTION = 10.0  # times the usual length of an update
+PROPORTION = 10.0  # times the usual length of an update ...
+LEAST = 1e-3  # ... and that at least this share of the length of the parameters: quiet data must not freeze the model
+PATIENCE = 5  # updates in a row that are out of proportion to the old ones: then they are the new usual
 WARMUP = 10  # healthy updates before "usual" means anything: an optimiser's first ones are unlike the later
 
 REASONS = (
@@ -32,12 +34,14 @@ REASONS = (
 class Guard:
     """Runs the steps of one adapter. Its memory is one mark of the state, and a few numbers."""
 
+    asynchronous = ("cuda",)  # devices on which the host does not wait for a verdict
+
     def __init__(self, mode: str) -> None:
         if mode not in MODES:
             raise InputError(f"guard: expected one of {', '.join(MODES)}, got {mode!r}")
         self.mode = mode
         self._undone = 0
-        self._usual: Tensor | None = None  # (2,): mean length of healthy updates, and how many there were
+        self._usual: Tensor | None = None  # (3,): mean length of healthy updates, their number, leaps in a row
         self._pending: tuple[State, Mark, Tensor] | None = None  # a verdict the host has not read yet
         self._last: str | None = None  # why the last step was undone
 
@@ -45,18 +49,24 @@ class Guard:
         """Do one step of the method, or none: a harmful one leaves no trace but its report."""
         self.settle()
         self._last = None
-        if self.mode == "off":
-            return method.step(state, x)
-        mark = Mark(state)
+        mark = None if self.mode == "off" else Mark(state)
         try:
             step = method.step(state, x)
         except BaseException:
-            mark.revert(state)
+            state.model.forget_gradients()
+            if mark is not None:
+                mark.revert(state)
             raise
+        if mark is None:
+            return step
         if not step.moved:
             return step
         verdict = self._judge(step, state, mark)
-        if verdict.device.type == "cuda" and self.mode != "raise" and mark.revert_where(verdict.any(), state):
+        if (
+            verdict.device.type in self.asynchronous
+            and self.mode != "raise"
+            and mark.revert_where(verdict.any(), state)
+        ):
             self._pending = state, mark, verdict
             return step
         self._pending = state, mark, verdict
@@ -93,18 +103,21 @@ class Guard:
     @torch.no_grad()
     def _judge(self, step: Step, state: State, mark: Mark) -> Tensor:
         """Weigh a step on the device: a flag for each of REASONS."""
-        length = mark.moved(state)
-        usual = length.new_zeros(2) if self._usual is None else self._usual.to(length.device)
-        mean, count = usual
+        length, whole = mark.moved(state)
+        usual = length.new_zeros(3) if self._usual is None else self._usual.to(length.device)
+        mean, count, row = usual
         loss = length.new_zeros(()) if step.loss is None else step.loss.double()
         # a sum is finite only if all its terms are; in double precision it cannot overflow by itself
         finite = torch.stack([loss, step.logits.sum(dtype=torch.float64), length]).isfinite()
-        leaps = (count >= WARMUP) & (length > PROPORTION * mean) & (not step.leap)
-        faults = torch.cat([~finite, leaps[None]])
+        far = (count >= WARMUP) & (length > PROPORTION * torch.maximum(mean, LEAST * whole)) & (not step.leap)
+        settled = far & (row >= PATIENCE)  # not a leap any more
+        faults = torch.cat([~finite, (far & ~settled)[None]])
         if not step.leap:
             pace = (1 / (count + 1)).clamp_min(0.1)
-            healthier = torch.stack([mean + pace * (length - mean), count + 1])
-            self._usual = torch.where(faults.any(), usual, healthier)
+            healthy = torch.stack([mean + pace * (length - mean), count + 1, torch.zeros_like(row)])
+            anew = torch.stack([length, torch.full_like(count, WARMUP), torch.zeros_like(row)])
+            refused = torch.stack([mean, count, row + far])
+            self._usual = torch.where(faults.any(), refused, torch.where(settled, anew, healthy))
         return faults
 
     def snapshot(self) -> dict[str, Any]:

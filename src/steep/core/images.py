@@ -12,7 +12,7 @@ FAR = 1e3  # images lie in [0, 1], normalised ones within a few units of it: bey
 
 OUT_OF_MEMORY = (
     "out of GPU memory: the batch was answered in pieces without adapting. "
-    "Lower the batch size, or for tea `chains`, or use precision='bfloat16'."
+    "Lower the batch size, or for tea `chains` or `buffer_size`, or use precision='bfloat16'."
 )
 
 
@@ -52,11 +52,16 @@ def checked(x: Tensor, like: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor 
 @torch.no_grad()
 def tried(x: Tensor, model: Classifier) -> None:
     """Show the model a new image shape once, so that what it cannot take is refused with nothing changed."""
+    before = model.snapshot()
     try:
-        model(x)
-    except InputError:
+        logits = model(x)
+    except (InputError, torch.cuda.OutOfMemoryError):
         raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         raise InputError(
             f"images: the model cannot take a batch of shape {tuple(x.shape)} (B, C, H, W): {error}"
         ) from error
+    finally:
+        model.restore(before)  # a model may count its calls
+    if len(logits) != len(x):
+        raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")

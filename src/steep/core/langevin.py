@@ -52,12 +52,14 @@ def langevin(
 class ReplayBuffer:
     """Where chains wait for their next batch: a fixed number of images, first drawn from U(low, high).
 
-    The memory is taken at the first draw, when the size of the images is known.
+    The memory is taken at the first draw, when the size of the images is known. Without a size it holds PUBLISHED
+    chains, or what fits into MOST_BYTES if that is less, but never less than one draw.
     """
 
-    def __init__(self, size: int, start: tuple[float, float] = (-1.0, 1.0), restart: float = 0.05) -> None:
-        if size < 1:
-            raise InputError(f"buffer size: expected ≥ 1 chains, got {size}")
+    PUBLISHED = 10_000  # 0.12 GB of 32 × 32 pictures, but 6 GB of 224 × 224
+    MOST_BYTES = 1 << 29
+
+    def __init__(self, size: int | None, start: tuple[float, float] = (-1.0, 1.0), restart: float = 0.05) -> None:
         self.size, self.start, self.restart = size, start, restart
         self.images: Tensor | None = None  # (size, C, H, W)
         self._overwritten: list[tuple[Tensor, Tensor]] = []  # places and chains since the last mark
@@ -65,12 +67,13 @@ class ReplayBuffer:
     def draw(self, n: int, like: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Take n chains shaped like the images given, a share `restart` of them fresh; and where they wait."""
         shape = like.shape[1:]
-        if n > self.size:
+        size = self._size(n, like) if self.images is None else len(self.images)
+        if n > size:
             raise InputError(
-                f"chains: expected at most the buffer's {self.size}, got {n}. Raise buffer_size or lower chains."
+                f"chains: expected at most the buffer's {size}, got {n}. Raise buffer_size or lower chains."
             )
         if self.images is None:
-            self.images = self._fresh(self.size, like, generator)
+            self.images = self._fresh(size, like, generator)
         elif self.images.shape[1:] != shape:
             raise InputError(
                 f"images: expected {tuple(self.images.shape[1:])} as in this stream so far, got {tuple(shape)}. "
@@ -78,7 +81,7 @@ class ReplayBuffer:
             )
         # distinct places: writing two chains to one place is undefined on a GPU, and would lose one
         self.images = self.images.to(like.device)  # chains may have come from a file
-        where = torch.randperm(self.size, generator=generator, device=like.device)[:n]
+        where = torch.randperm(size, generator=generator, device=like.device)[:n]
         fresh = torch.rand(n, generator=generator, device=like.device) < self.restart
         noise = self._fresh(n, like, generator)
         return torch.where(fresh.view(-1, *[1] * len(shape)), noise, self.images[where]), where
@@ -89,6 +92,11 @@ class ReplayBuffer:
             raise InputError("buffer: expected a draw before chains are put back")
         self._overwritten.append((where, self.images[where]))
         self.images[where] = chains
+
+    def _size(self, n: int, like: Tensor) -> int:
+        if self.size is not None:
+            return self.size
+        return max(n, min(self.PUBLISHED, self.MOST_BYTES // (like[0].numel() * like.element_size())))
 
     def _fresh(self, n: int, like: Tensor, generator: torch.Generator) -> Tensor:
         low, high = self.start

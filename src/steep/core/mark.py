@@ -41,8 +41,12 @@ class Mark:
                 value.set_state(saved)
             elif hasattr(value, "revert"):
                 value.revert(saved)
-            elif not isinstance(value, Classifier):
+            elif hasattr(value, "restore"):
+                if not isinstance(value, Classifier):
+                    value.restore(saved)
+            else:
                 setattr(state, name, saved)
+        state.model.forget_gradients()
 
     @torch.no_grad()
     def revert_where(self, bad: Tensor, state: State) -> bool:
@@ -61,14 +65,23 @@ class Mark:
         return True
 
     @torch.no_grad()
-    def moved(self, state: State) -> Tensor:
-        """How far parameters and statistics have moved since: the length of the update, on the device."""
-        now = list(state.model.moving().values())
-        pairs = [(a, b) for a, b in zip(now, self.tensors, strict=False) if a.is_floating_point()]
-        group = (pairs[0][0].device, pairs[0][0].dtype)
-        after = torch.cat([_line(a) for a, _ in pairs if (a.device, a.dtype) == group])
-        length: Tensor = (after - self.copies[group][: len(after)]).double().norm()
-        return length
+    def moved(self, state: State) -> tuple[Tensor, Tensor]:
+        """How far parameters and statistics have moved since, and how long they were: two numbers on the device."""
+        groups: dict[Group, list[Tensor]] = {}
+        for t in state.model.moving().values():
+            if t.is_floating_point():
+                groups.setdefault((t.device, t.dtype), []).append(_line(t))
+        lengths = []
+        for group, now in groups.items():
+            after = torch.cat(now)
+            before = self.copies[group][: len(after)]  # the model's tensors come first in their group
+            # what stays put has not moved, be it infinite: an attention mask, say
+            same = (after == before) | (after.isnan() & before.isnan())
+            step = torch.where(same, 0.0, after - before).double().norm()
+            whole = torch.where(before.isfinite(), before, 0.0).double().norm()
+            lengths.append(torch.stack([step, whole]).to(state.model.anchor().device))
+        total = torch.stack(lengths).norm(dim=0)
+        return total[0], total[1]
 
 
 def tensors(state: State) -> list[Tensor]:
@@ -94,6 +107,8 @@ def _host(value: Any) -> Any:
         return value.get_state()
     if hasattr(value, "mark"):
         return value.mark()
+    if hasattr(value, "snapshot"):
+        return None if isinstance(value, Classifier) else value.snapshot()
     return list(value) if isinstance(value, list) else value
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steep.core.source import Classifier, Source, copied
-from steep.errors import CheckpointError
+from steep.errors import CheckpointError, InputError
 
 Moment = Literal["before", "after"]
 
@@ -64,7 +64,11 @@ def _saved(value: Any) -> Any:
         return value.get_state()
     if isinstance(value, Tensor):
         return value.detach().clone()
-    return [_saved(v) for v in value] if isinstance(value, list) else value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, list):
+        return [_saved(v) for v in value]
+    raise TypeError(f"a state's field cannot be saved: expected what State allows, got {type(value).__name__}")
 
 
 def _restored(current: Any, saved: Any, device: torch.device) -> Any:
@@ -92,6 +96,16 @@ class Method(abc.ABC, Generic[S]):
     >>> METHODS["tent"](lr=1e-4)
     Tent(lr=0.0001, params='norm', statistics='batch')
     """
+
+    def __post_init__(self) -> None:
+        """Refuse a rate that cannot be one. A method with more to check does so here."""
+        self.require(lr=getattr(self, "lr", 1.0) > 0)
+
+    def require(self, **right: bool) -> None:
+        """Raise for the first hyper-parameter that is not right."""
+        for name, is_right in right.items():
+            if not is_right:
+                raise InputError(f"{self.name}: {name} is out of range, got {getattr(self, name)!r}")
 
     name: ClassVar[str]
     paper: ClassVar[str]

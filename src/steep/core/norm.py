@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from steep.errors import NothingToAdaptError
+from steep.errors import InputError, NothingToAdaptError, unknown
 
 Params = str | Sequence[str]
 """Which parameters adapt: "norm", "all", layer kinds such as ["norm", "linear"], or a regular expression."""
@@ -52,11 +52,12 @@ def select(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
     if params == "all":
         chosen = dict(model.named_parameters())
     elif isinstance(params, str) and params not in KINDS:
-        chosen = {n: p for n, p in model.named_parameters() if re.search(params, n)}
+        chosen = {n: p for n, p in model.named_parameters() if _pattern(params).search(n)}
     else:
         kinds = [params] if isinstance(params, str) else list(params)
-        if bad := [k for k in kinds if k not in KINDS]:
-            raise NothingToAdaptError(f"params: expected layer kinds out of {', '.join(KINDS)}, got {bad}")
+        for kind in kinds:
+            if kind not in KINDS:
+                raise unknown("layer kind in params", str(kind), KINDS)
         chosen = {
             (f"{prefix}.{name}" if prefix else name): parameter
             for prefix, module in model.named_modules()
@@ -74,6 +75,15 @@ def select(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
     return chosen
 
 
+def _pattern(params: str) -> re.Pattern[str]:
+    try:
+        if params:
+            return re.compile(params)
+    except re.error as error:
+        raise InputError(f"params: expected layer kinds or a regular expression, got {params!r} ({error})") from error
+    raise InputError("params: expected layer kinds or a regular expression, got an empty one")
+
+
 def census(model: nn.Module) -> str:
     """Count the layers that hold parameters or statistics, for error messages: "3 Conv2d, 1 Linear"."""
     kinds = Counter(
@@ -82,15 +92,28 @@ def census(model: nn.Module) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "no layer with parameters"
 
 
-def batch_norms(model: nn.Module, *, for_method: str | None = None) -> list[_BatchNorm]:
-    """All BatchNorm layers (1d, 2d, 3d, Sync, subclasses); a method that lives off them may demand some."""
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm)]
-    if for_method and not any(layer.running_mean is not None for layer in layers):
+def batch_norms(model: nn.Module, *, for_method: str | None = None, running: bool = False) -> list[_BatchNorm]:
+    """All BatchNorm layers (1d, 2d, 3d, Sync, subclasses), or those with running statistics.
+
+    A method that lives off them names itself, and a model without any is refused.
+    """
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and (not running or m.running_mean is not None)]
+    if for_method and not layers:
         raise NothingToAdaptError(
-            f"{for_method} adapts the statistics of BatchNorm layers and this model has none to adapt. "
-            f"It has: {census(model)}. Use a method that adapts parameters, e.g. 'tent' or 'tea'."
+            f"{for_method} adapts the {'running ' if running else ''}statistics of BatchNorm layers, and this model "
+            f"has none. It has: {census(model)}. Use a method that adapts parameters, e.g. 'tent' or 'tea'."
         )
     return layers
+
+
+def use_source_statistics(model: nn.Module) -> None:
+    """Undo `use_batch_statistics`: a model that was adapted before comes configured for it."""
+    for layer in batch_norms(model):
+        for key, hook in list(layer._forward_pre_hooks.items()):
+            if hook is _mix_small_batches:
+                del layer._forward_pre_hooks[key]
+                layer.track_running_stats = layer.running_mean is not None
+        layer.training = False
 
 
 def use_batch_statistics(model: nn.Module) -> None:

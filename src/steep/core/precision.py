@@ -13,46 +13,67 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from steep.core.norm import is_norm
 from steep.errors import InputError
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
-def use_bfloat16(precision: str, like: torch.Tensor) -> bool:
-    """Decide for a model whose weights are like this tensor. "auto" takes bfloat16 where it is faster."""
+def half_precision(precision: str, like: torch.Tensor) -> torch.dtype | None:
+    """Decide for a model whose weights are like this tensor; None for no half precision.
+
+    "auto" takes bfloat16 where it is faster. A model that came in half precision keeps its own.
+    """
     if precision not in PRECISIONS:
         raise InputError(f"precision: expected one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if precision != "auto":
-        return precision == "bfloat16"
-    if like.dtype != torch.float32:
-        return False  # the caller chose a precision already
+    if like.dtype in (torch.float16, torch.bfloat16):
+        return like.dtype
+    if precision == "bfloat16":
+        return torch.bfloat16
+    if precision == "float32" or like.dtype != torch.float32:
+        return None
     if like.device.type == "cuda":
-        return torch.cuda.get_device_capability(like.device) >= (8, 0)
-    return like.device.type == "cpu" and _pays_on_this_cpu()
+        return torch.bfloat16 if torch.cuda.get_device_capability(like.device) >= (8, 0) else None
+    return torch.bfloat16 if like.device.type == "cpu" and _pays_on_this_cpu() else None
 
 
-def lower(net: nn.Module) -> None:
-    """Hold the frozen weights in bfloat16. Call it once it is known which parameters adapt."""
+def lower(net: nn.Module, dtype: torch.dtype) -> None:
+    """Hold frozen convolutions and linear layers in half precision, what adapts and normalises in float32.
+
+    Half precision has no digits left for an update of a thousandth: an adapted parameter in it would never move.
+    Call this once it is known which parameters adapt.
+    """
     for module in net.modules():
-        if isinstance(module, (_ConvNd, nn.Linear)):
-            for parameter in module.parameters(recurse=False):
-                if not parameter.requires_grad and parameter.dtype == torch.float32:
-                    parameter.data = parameter.data.bfloat16()
+        heavy = isinstance(module, (_ConvNd, nn.Linear))
+        for parameter in module.parameters(recurse=False):
+            if parameter.requires_grad or is_norm(module):
+                if parameter.is_floating_point():
+                    parameter.data = parameter.data.float()
+            elif heavy and parameter.dtype == torch.float32:
+                parameter.data = parameter.data.to(dtype)
+        if is_norm(module):
+            for name, buffer in module.named_buffers(recurse=False):
+                if buffer.is_floating_point():
+                    module._buffers[name] = buffer.float()
 
 
 def arrange(net: nn.Module, *, fast: bool) -> torch.memory_format:
-    """Choose how the model's weights and its images lie in memory: channels last where speed is asked for.
+    """Choose how the model's weights and its images lie in memory: channels last where speed is asked for."""
+    for module in net.modules():
+        if isinstance(module, nn.GroupNorm):
+            module.register_forward_pre_hook(_contiguous_on_cpu)
+    if not fast:
+        return torch.preserve_format
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return torch.channels_last
 
-    On a CPU, torch 2.13 ends the process with a segmentation fault in GroupNorm's backward when its input is channels
-    last and needs no gradient, as that of a first GroupNorm does here. Such models are kept contiguous, always.
+
+def _contiguous_on_cpu(_: nn.Module, args: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
+    """Save the process: torch 2.13 segfaults on a CPU in GroupNorm's backward for channels-last input.
+
+    That is where the input needs no gradient, as that of a model's first GroupNorm does here.
     """
-    layout = torch.channels_last if fast else torch.preserve_format
-    on_cpu = all(p.device.type == "cpu" for p in net.parameters())
-    if on_cpu and any(isinstance(m, nn.GroupNorm) for m in net.modules()):
-        layout = torch.contiguous_format
-    if layout is not torch.preserve_format:
-        net.to(memory_format=layout)  # type: ignore[call-overload]
-    return layout
+    return args[0].contiguous() if args[0].device.type == "cpu" else None
 
 
 @cache

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from steep.core import norm
 from steep.core.losses import widen
-from steep.core.precision import arrange, lower, use_bfloat16
+from steep.core.precision import arrange, half_precision, lower
 from steep.errors import CheckpointError, InputError
 
 T = TypeVar("T")
@@ -46,17 +46,17 @@ class Classifier(nn.Module):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net.requires_grad_(False).eval()
-        self.low = False  # whether it runs in bfloat16
+        self.low: torch.dtype | None = None  # the half precision that it runs in
         self.layout = torch.preserve_format
-        self._moving: dict[str, Tensor] | None = None
+        self._places: list[tuple[str, dict[str, Any], str]] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits in float32 (float64 for a float64 model)."""
         if x.ndim == 4:
             x = x.to(memory_format=self.layout)
-        if not self.low:
+        if self.low is None:
             return widen(as_logits(self.net(x)))
-        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        with torch.autocast(x.device.type, dtype=self.low):
             return widen(as_logits(self.net(x)))
 
     def adapted(self) -> dict[str, nn.Parameter]:
@@ -67,13 +67,26 @@ class Classifier(nn.Module):
         """Any tensor of the model: its device is the model's, its dtype that of the images it takes."""
         tensors = itertools.chain(self.net.parameters(), self.net.buffers())
         like = next((t for t in tensors if t.is_floating_point()), torch.empty(0))
-        return like.new_empty(0, dtype=torch.float32) if self.low else like
+        return like if self.low is None else like.new_empty(0, dtype=torch.float32)
 
     def moving(self) -> dict[str, Tensor]:
         """What may move: adapted parameters and every buffer, by the name it has in the caller's model."""
-        if self._moving is None:  # walking a large model takes longer than a small step of it
-            self._moving = {**self.adapted(), **dict(self.net.named_buffers())}
-        return self._moving
+        if self._places is None:  # walking a large model takes longer than a small step of it
+            self._places = [
+                (f"{path}.{name}" if path else name, held, name)
+                for kind in ("_parameters", "_buffers")
+                for path, module in self.net.named_modules()
+                for held in [getattr(module, kind)]
+                for name, tensor in held.items()
+                if tensor is not None and (kind == "_buffers" or tensor.requires_grad)
+            ]
+        # looked up anew: a forward may put another tensor in a buffer's place
+        return {path: held[name] for path, held, name in self._places if held[name] is not None}
+
+    def forget_gradients(self) -> None:
+        """Clear what a step that did not end well has left behind: the next one would add to it."""
+        for parameter in self.net.parameters():
+            parameter.grad = None
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copy what may move. Frozen weights are not repeated."""
@@ -118,15 +131,16 @@ class Source:
         """Choose what adapts: parameters (None for none) and "batch" or "source" statistics in BatchNorm."""
         if statistics not in ("batch", "source"):
             raise InputError(f"statistics: expected 'batch' or 'source', got {statistics!r}")
+        net = self.model.net
+        norm.use_source_statistics(net)
         if params is not None:
-            norm.select(self.model.net, params)
+            norm.select(net, params)
         if statistics == "batch":
-            norm.use_batch_statistics(self.model.net)
-        self.model.low = use_bfloat16(self.precision, self.model.anchor())
-        if self.model.low:
-            lower(self.model.net)
-        self.model.layout = arrange(self.model.net, fast=self.model.low)
-        self.model._moving = None
+            norm.use_batch_statistics(net)
+        self.model.low = half_precision(self.precision, self.model.anchor())
+        if self.model.low is not None:
+            lower(net, self.model.low)
+        self.model.layout = arrange(net, fast=self.model.low is not None)
         return self.model
 
 

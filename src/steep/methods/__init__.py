@@ -40,11 +40,15 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
     True
     """
     if isinstance(method, str):
-        if method not in METHODS:
+        if method.lower() not in METHODS:
             raise unknown("method", method, METHODS)
-        method = METHODS[method]
+        method = METHODS[method.lower()]
+    if not (isinstance(method, Method) or (isinstance(method, type) and issubclass(method, Method))):
+        raise InputError(f"method: expected a name or a Method, got {type(method).__name__}")
     if setting not in ("paper", "tuned"):
         raise InputError(f"setting: expected 'paper' or 'tuned', got {setting!r}")
+    if setting == "tuned" and isinstance(method, Method):
+        raise InputError(f"setting: a {type(method).__name__} made by hand has its own. Give {method.name!r} instead")
     if isinstance(method, type):
         method = method.tuned() if setting == "tuned" else method()
     known = {field.name for field in fields(method)}

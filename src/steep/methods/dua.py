@@ -39,7 +39,7 @@ class Dua(Method[DuaState]):
 
     def init(self, source: Source) -> DuaState:
         """Running statistics, which move."""
-        norm.batch_norms(source.model, for_method="dua")
+        norm.batch_norms(source.model, for_method="dua", running=True)
         return DuaState(source.prepare(params=None, statistics="source"), source.generator())
 
     @torch.no_grad()
@@ -47,14 +47,17 @@ class Dua(Method[DuaState]):
         """For image k: running ← (1 − m) running + m · statistics of its copies, m = ρ_k + floor."""
         logits = state.model(x)
         new = x[: max(0, self.images - state.seen)]
-        layers = [layer for layer in norm.batch_norms(state.model) if layer.running_mean is not None]
+        layers = norm.batch_norms(state.model, running=True)
         for image in new:
             state.seen += 1
-            for layer in layers:
-                layer.training, layer.momentum = True, self.momentum * self.decay**state.seen + self.floor
-            state.model(self.augment(image, state.generator))
-            for layer in layers:
-                layer.training = False
+            copies = self.augment(image, state.generator)
+            try:
+                for layer in layers:
+                    layer.training, layer.momentum = True, self.momentum * self.decay**state.seen + self.floor
+                state.model(copies)
+            finally:
+                for layer in layers:
+                    layer.training = False
         return Step(logits, used=len(new), moved=len(new) > 0)
 
     def augment(self, image: Tensor, generator: torch.Generator) -> Tensor:
@@ -69,7 +72,8 @@ class Dua(Method[DuaState]):
         tops, lefts = draw(2 * margins[0] + 1).tolist(), draw(2 * margins[1] + 1).tolist()
         crops = [padded[..., t : t + height, s : s + width] for t, s in zip(tops, lefts, strict=True)]
         views = torch.stack(crops)
-        mirrored, turns = draw(2).view(-1, 1, 1, 1), draw(4).view(-1, 1, 1, 1)
+        each = (-1, *[1] * image.ndim)
+        mirrored, turns = draw(2).view(each), draw(4).view(each)
         views = torch.where(mirrored == 1, views.flip(-1), views)
         if height != width:  # a quarter turn would not fit: half turns only
             turns = turns // 2 * 2

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from steep.core.images import checked
 from steep.core.method import Moment
 from steep.core.source import Classifier, Source
 from steep.errors import InputError, SteepWarning
@@ -70,12 +71,14 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     total = [torch.zeros_like(p) for p in params]
     seen = count = 0
     like = model.anchor()
+    if isinstance(batches, Tensor):
+        raise InputError("source: expected batches of images, got one tensor. Give a list of them: [x]")
     for batch in batches:
-        x = batch[0] if isinstance(batch, (tuple, list)) else batch
-        logits = model(x.to(like.device, like.dtype)[: images - seen])
+        x, _ = checked(batch[0] if isinstance(batch, (tuple, list)) else batch, like, keep_bad=False)
+        logits = model(x[: images - seen])
         loss = cross_entropy(logits, logits.detach().argmax(dim=1))
-        for t, g in zip(total, torch.autograd.grad(loss, params), strict=True):
-            t += g**2
+        for t, g in zip(total, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
+            t += 0 if g is None else g**2  # a layer that the forward does not use
         seen, count = seen + len(logits), count + 1
         if seen >= images:
             break

@@ -39,11 +39,17 @@ class TEA(Method[TeaState]):
     sgld_rate: float = 0.1  # on ∂E/∂x; the paper's α/2
     sgld_noise: float = 0.01  # standard deviation of ε; the paper's α
     chains: int | None = None  # samples per update; None: as many as test images
-    buffer_size: int = 10_000  # chains that wait for their turn
+    buffer_size: int | None = None  # chains that wait for their turn; None: 10,000, fewer if they took over 512 MiB
     restart: float = 0.05  # share of chains that begin anew, from p0
     start: tuple[float, float] = (-1.0, 1.0)  # p0 = U(low, high)
     clamp: tuple[float, float] | None = None
     grad_clip: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would silently mean something else."""
+        chains, size = self.chains is None or self.chains >= 1, self.buffer_size is None or self.buffer_size >= 1
+        self.require(chains=chains, buffer_size=size, sgld_steps=self.sgld_steps >= 0, lr=self.lr > 0)
+        self.require(restart=0 <= self.restart <= 1, start=self.start[0] < self.start[1])
 
     def init(self, source: Source) -> TeaState:
         """Batch statistics, Adam on the normalisation parameters, an empty buffer."""
