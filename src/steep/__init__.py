@@ -5,13 +5,12 @@ for x in stream:
     logits = adapter(x)
 """
 
-from steep import data, metrics, models
+from steep import data, errors, metrics, models
 from steep.core.adapter import Adapter
 from steep.core.langevin import sample
 from steep.core.losses import energy
 from steep.core.method import Method
 from steep.corruptions import CORRUPTIONS, corrupt
-from steep.errors import SteepError
 from steep.methods import METHODS, adapt, resume
 from steep.version import __version__
 
@@ -20,12 +19,12 @@ __all__ = [
     "METHODS",
     "Adapter",
     "Method",
-    "SteepError",
     "__version__",
     "adapt",
     "corrupt",
     "data",
     "energy",
+    "errors",
     "metrics",
     "models",
     "resume",

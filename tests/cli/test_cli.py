@@ -53,7 +53,7 @@ def test_a_wrong_call_is_2(arguments: list[str], capsys: pytest.CaptureFixture[s
         (["corrupt", "digits"], "error: steep corrupt: nothing to do. Give --out DIR"),
         (["corrupt", "digitz", "--out", "x"], "error: unknown data set 'digitz': did you mean 'digits'"),
         (["corrupt", "digits", "--out", "x", "--only", "fogg"], "error: unknown corruption 'fogg': did you mean 'fog'"),
-        (["corrupt", "digits", "--out", "x", "--severity", "6"], "error: severity: expected 1, 2, 3, 4 or 5, got 6"),
+        (["corrupt", "digits", "--out", "x", "--severity", "6"], "error: severity: expected a whole number from 1 to 5, got 6"),
         (["data", "fetch", "cifar"], "error: unknown data set 'cifar': did you mean 'cifar10'"),
         (["data", "verify", "cifar10"], "error: cifar10 (train) is not below"),
         (["corrupt", "cifar10", "--out", "x"], "Run: steep data fetch cifar10"),
@@ -77,7 +77,7 @@ def test_an_error_is_one_line_with_the_fix(
 
 def test_debug_anywhere_shows_the_trace(tmp_path: Path) -> None:
     for arguments in (["--debug", "corrupt", "digits"], ["corrupt", "digits", "--debug"]):
-        with pytest.raises(steep.SteepError, match="nothing to do"):
+        with pytest.raises(steep.errors.SteepError, match="nothing to do"):
             main(arguments)
 
 

@@ -194,7 +194,7 @@ ROUNDS = 12  # × 10 methods × (20 bad + 7 odd) = 3,240 batches
 
 
 @pytest.mark.parametrize("method", steep.METHODS)
-def test_campaign(method, record_property):
+def test_campaign(method):
     """Bad batches mixed into a good stream: no crash, no poisoned parameter, the good answers as without them."""
     adapter, twin = adapter_for(method, Brittle()), adapter_for(method, Brittle())
     refused = odd = 0
@@ -214,7 +214,7 @@ def test_campaign(method, record_property):
             odd += 1
         assert torch.equal(adapter(x), twin(x))
     assert all(torch.isfinite(t).all() for t in adapter.state_dict()["state"]["model"].values())
-    record_property("bad_batches", refused)
+    print(f"{method}: {refused} bad and {odd} odd batches among {ROUNDS} good ones")
     assert (refused, odd) == (20 * ROUNDS, 7 * ROUNDS)
 
 

@@ -47,7 +47,7 @@ def test_a_method_of_ones_own_is_given_again(tmp_path):
     adapter = steep.adapt(net(), Mine(lr=0.01))
     adapter(images())
     adapter.save(tmp_path / "state")
-    with pytest.raises(steep.SteepError, match="unknown method 'mine'"):
+    with pytest.raises(steep.errors.SteepError, match="unknown method 'mine'"):
         steep.resume(tmp_path / "state", net())
     assert torch.equal(steep.resume(tmp_path / "state", net(), Mine(lr=0.01))(images()), adapter(images()))
 

@@ -1,4 +1,11 @@
-"""The ten methods, one paper per file, and `adapt`, which finds them by name."""
+"""The ten methods, one paper per file, and `adapt`, which finds them by name.
+
+>>> import steep
+>>> list(steep.METHODS)
+['source', 'bn', 'dua', 'pl', 'shot', 'tent', 'eta', 'eata', 'sar', 'tea']
+>>> steep.METHODS["tea"].paper
+'Yuan et al., TEA: Test-time Energy Adaptation, 2024'
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Numbers about predictions: accuracy, corruption error and calibration, each over a whole test set."""
+"""Numbers about predictions: accuracy, corruption error and calibration, each over a whole test set.
+
+>>> import torch, steep
+>>> steep.metrics.accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+0.5
+"""
 
 from steep.metrics.accuracy import SeedSummary, accuracy, average_accuracy, over_seeds
 from steep.metrics.calibration import (

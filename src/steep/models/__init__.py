@@ -1,4 +1,10 @@
-"""Classifiers for small images, their checkpoints, and input normalisation that travels with a model."""
+"""Classifiers for small images, their checkpoints, and input normalisation that travels with a model.
+
+>>> import torch, steep
+>>> model = steep.models.build("wrn-16-4", num_classes=10)
+>>> model(torch.rand(2, 3, 32, 32)).shape
+torch.Size([2, 10])
+"""
 
 from steep.models import checkpoints
 from steep.models.registry import MODELS, build
