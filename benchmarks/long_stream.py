@@ -99,6 +99,7 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
         "hyper": hyper,
         "device": provenance.device_name(torch.device(device)),
         "versions": provenance.versions(),
+        "commit": provenance.commit(),
     }
 
 

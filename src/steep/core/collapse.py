@@ -6,6 +6,7 @@ model's samples runs away from that of the test images, each against what was us
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,11 +20,14 @@ from steep.errors import CheckpointError
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait
 FADE = 0.9  # of the running averages
+FIRST = 5  # looks that say what is usual; none of them is judged
+PACE = 0.005  # how far "usual" follows each later look: a slow collapse must not drag it along
+
 FEWER_CLASSES = 0.75  # share of the usual effective number of classes under which the model has collapsed
-WELL = 0.9  # share of them above which it is healthy enough to come back to
-RISE, FALL = 0.1, 0.005  # how "usual" follows: a slow collapse must not drag it along
 NARROWER, SURER = 0.9, 0.1  # ... or this share of the classes at this share of the usual entropy
-WIDER_GAP, LEAST_GAP = 20.0, 10.0  # times the usual energy gap, and at least so many nats
+UNSURE, RELIABLE = 2.0, 0.4  # ... or this many times the usual entropy, if that is over RELIABLE · ln K as well
+WIDER_GAP, LEAST_GAP = 20.0, 10.0  # ... or so many times the usual energy gap, and at least so many nats
+WELL, CALM = 0.9, 1.5  # share of the classes, times the entropy, up to which a state is worth coming back to
 
 
 class Watch:
@@ -38,6 +42,7 @@ class Watch:
         self.mean: Tensor | None = None  # (K + 2,): mean prediction, entropy, energy gap, as running averages
         self.usual: list[float] | None = None  # effective classes, entropy, gap, while the model was healthy
         self.healthy: dict[str, Any] | None = None  # the one snapshot
+        self.looked = 0  # times, in all
         self.looks = 0  # since the last recovery
         self.recoveries = 0
 
@@ -67,13 +72,14 @@ class Watch:
         p = self.mean[:-2].double().cpu()
         classes = float(torch.special.entr(p / p.sum()).sum().exp())
         sure, apart = (float(v) for v in self.mean[-2:])
-        if self.usual is None:
-            self.usual = [classes, sure, apart]
-        reason = _collapsed((classes, sure, apart), self.usual)
+        seen = [classes, sure, apart]
+        self.looked += 1
+        usual = seen if self.usual is None else self.usual
+        reason = None if self.looked <= FIRST else _collapsed(classes, sure, apart, usual, len(p))
         if reason is None:
-            seen = (classes, sure, apart)
-            self.usual = [u + (RISE if s > u else FALL) * (s - u) for u, s in zip(self.usual, seen, strict=True)]
-            if classes >= WELL * self.usual[0]:
+            pace = 1 / self.looked if self.looked <= FIRST else PACE
+            self.usual = [u + pace * (s - u) for u, s in zip(usual, seen, strict=True)]
+            if classes >= WELL * usual[0] and sure <= CALM * usual[1] + 0.05:
                 self.healthy = state.snapshot()
             return None
         # a state that collapses again at once was not healthy: then the source it is
@@ -94,12 +100,13 @@ class Watch:
         vars(self).update(copied(dict(saved)))
 
 
-def _collapsed(now: tuple[float, float, float], usual: list[float]) -> str | None:
-    classes, sure, apart = now
+def _collapsed(classes: float, sure: float, apart: float, usual: list[float], k: int) -> str | None:
     if classes < FEWER_CLASSES * usual[0]:
         return f"the answers use {classes:.1f} classes, usually {usual[0]:.1f}"
     if classes < NARROWER * usual[0] and sure < SURER * usual[1]:
         return f"the answers use {classes:.1f} classes (usually {usual[0]:.1f}) at entropy {sure:.3f} ({usual[1]:.3f})"
+    if sure > max(UNSURE * usual[1], RELIABLE * math.log(k)):
+        return f"the answers have an entropy of {sure:.2f}, usually {usual[1]:.2f}"
     if apart > LEAST_GAP and apart > WIDER_GAP * usual[2]:
         return f"the energy gap to the samples is {apart:.1f}, usually {usual[2]:.1f}"
     return None

@@ -6,6 +6,7 @@ A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
 from __future__ import annotations
 
 import abc
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
@@ -77,7 +78,10 @@ def _restored(current: Any, saved: Any, device: torch.device) -> Any:
     elif isinstance(current, torch.optim.Optimizer):
         current.load_state_dict(copied(saved))  # torch keeps the tensors it is given
     elif isinstance(current, torch.Generator):
-        current.set_state(saved.cpu())
+        if saved.shape == current.get_state().shape:
+            current.set_state(saved.cpu())
+        else:  # from another kind of device, whose stream cannot be continued here: a new one that it determines
+            current.manual_seed(zlib.crc32(saved.cpu().numpy().tobytes()))
     elif isinstance(saved, Tensor):
         return saved.detach().clone().to(device)
     else:
