@@ -1,7 +1,8 @@
 """Speed and statistics of the corruptions.
 
     python benchmarks/corruptions.py                          # images/s on the CPU, 32x32
-    python benchmarks/corruptions.py --device cuda --count 65536 --out benchmarks/corruptions.jsonl
+    python benchmarks/corruptions.py --device cuda --count 65536 --out docs/corruptions_speed.jsonl
+    python benchmarks/corruptions.py --table docs/corruptions_speed.jsonl   # the Markdown table of docs/corruptions.md
     python benchmarks/corruptions.py --statistics SET.npy --label cifar10   # into tests/corruptions/statistics.json
 
 Times are wall clock, best of --repeats, for one call of corrupt() on images that already lie on the device, after
@@ -13,16 +14,24 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import platform
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from steep.corruptions import BENCHMARK, CORRUPTIONS, corrupt, frost_source
+from steep.provenance import commit
 
+GROUPS = {
+    "benchmark (15)": BENCHMARK,
+    "all (19)": CORRUPTIONS,
+    "all but JPEG": tuple(name for name in CORRUPTIONS if name != "jpeg_compression"),
+}
 STATISTICS = Path(__file__).parent.parent / "tests" / "corruptions" / "statistics.json"
 
 
@@ -70,6 +79,9 @@ def speed(args: argparse.Namespace) -> None:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "repeats": args.repeats,
+        "commit": commit(),
         "frost": frost_source(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
@@ -85,11 +97,7 @@ def speed(args: argparse.Namespace) -> None:
             rows.append({**common, "n": count, "corruption": name, "severity": severity, "images_per_s": count / took})
         totals[name] = sum(each) / len(each)
         print(f"{name:18}" + "".join(f"{1e6 * t:9.2f}" for t in each) + f"{1 / totals[name]:14,.0f}", flush=True)
-    for label, names in (
-        ("benchmark (15)", BENCHMARK),
-        ("all (19)", CORRUPTIONS),
-        ("all but JPEG", [n for n in CORRUPTIONS if n != "jpeg_compression"]),
-    ):
+    for label, names in GROUPS.items():
         if all(name in totals for name in names):
             rate = len(names) / sum(totals[name] for name in names)
             print(f"{label:18}{rate:14,.0f} images/s")
@@ -97,6 +105,28 @@ def speed(args: argparse.Namespace) -> None:
     if args.out:
         with open(args.out, "a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return stored rows as one Markdown table: a column per run, the mean time over the severities as images/s."""
+    runs: dict[str, dict[str, list[float]]] = {}
+    heads: dict[str, str] = {}
+    for row in rows:
+        if row["corruption"] in GROUPS:
+            continue  # added up below from the rows themselves
+        each = runs.setdefault(row["time"], {}).setdefault(row["corruption"], [])
+        each.append(1 / row["images_per_s"])
+        if row["corruption"] == CORRUPTIONS[0]:  # JPEG may have had fewer pictures
+            cores = f" on {row['cores']} cores" if "cores" in row else ""
+            heads[row["time"]] = (
+                f"{row['device']}, threads: {row['threads']}{cores}, n = {row['n']:,}, {row['frost']} frost"
+            )
+    lines = ["| corruption | " + " | ".join(heads[run] for run in runs) + " |", "|---" * (len(runs) + 1) + "|"]
+    spent = {run: {name: sum(each) / len(each) for name, each in found.items()} for run, found in runs.items()}
+    for label, names in {**{name: (name,) for name in CORRUPTIONS}, **GROUPS}.items():
+        rates = (len(names) / sum(found[name] for name in names) for found in spent.values())
+        lines.append(f"| {label} | " + " | ".join(f"{rate:,.0f}" for rate in rates) + " |")
+    return "\n".join(lines)
 
 
 def statistics(images: np.ndarray, seed: int = 0) -> dict[str, list[list[float]]]:
@@ -151,11 +181,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", help="append one JSON row per corruption and severity to this file")
     parser.add_argument("--statistics", metavar="NPY", help="write the statistics of uint8 images (N, H, W, 3)")
+    parser.add_argument("--table", metavar="ROWS", help="print stored rows as a Markdown table and measure nothing")
     parser.add_argument("--label", default="cifar10", help="name of that set in the table")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    if args.statistics:
+    if args.table:
+        print(markdown([json.loads(line) for line in Path(args.table).read_text().splitlines()]))
+    elif args.statistics:
         write_statistics(args)
     else:
         speed(args)

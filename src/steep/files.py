@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,15 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def user_folder() -> Path:
+    """Return steep's folder in the place the platform keeps a user's caches."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "steep"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "steep"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steep"
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -53,7 +53,10 @@ def test_a_wrong_call_is_2(arguments: list[str], capsys: pytest.CaptureFixture[s
         (["corrupt", "digits"], "error: steep corrupt: nothing to do. Give --out DIR"),
         (["corrupt", "digitz", "--out", "x"], "error: unknown data set 'digitz': did you mean 'digits'"),
         (["corrupt", "digits", "--out", "x", "--only", "fogg"], "error: unknown corruption 'fogg': did you mean 'fog'"),
-        (["corrupt", "digits", "--out", "x", "--severity", "6"], "error: severity: expected a whole number from 1 to 5, got 6"),
+        (
+            ["corrupt", "digits", "--out", "x", "--severity", "6"],
+            "error: severity: expected a whole number from 1 to 5, got 6",
+        ),
         (["data", "fetch", "cifar"], "error: unknown data set 'cifar': did you mean 'cifar10'"),
         (["data", "verify", "cifar10"], "error: cifar10 (train) is not below"),
         (["corrupt", "cifar10", "--out", "x"], "Run: steep data fetch cifar10"),
@@ -142,3 +145,60 @@ def test_the_command_line_starts_without_the_heavy_parts() -> None:
     code = "import sys; from steep.cli import data, corrupt; print('pooch' in sys.modules, 'sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["digits", "--out", "x", "--device", "cuda:99"], "device: 'cuda:99' cannot be used here"),
+        (["digits", "--out", "x", "--device", "nonsense"], "device: 'nonsense' cannot be used here"),
+        (["digits", "--out", "x", "--size", "4"], "sides of at least 8 pixels, got 4x4"),
+        (["cifar10-c", "--out", "x"], "give the clean set instead: steep corrupt cifar10"),
+        (["pacs", "--out", "x"], "give --domain, one of photo, art_painting, cartoon, sketch"),
+    ],
+)
+def test_a_wrong_corrupt_leaves_no_folder(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEEP_DATA", str(tmp_path))
+    assert main(["corrupt", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_brackets_in_names_are_text(npz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = tmp_path / "[bold]" / "c[/]"
+    common = ["corrupt", "arrays", "--root", str(npz), "--only", "contrast", "--severity", "1"]
+    assert main([*common, "--out", str(odd)]) == 0
+    assert main([*common, "--check", str(odd)]) == 0
+    assert "c[/]" in capsys.readouterr().out
+    assert main(["data", "list", "--root", str(odd)]) == 0
+    assert "c[/]" in capsys.readouterr().out
+    assert main(["data", "fetch", "pacs", "--root", str(odd)]) == 2  # nothing there, and nowhere else to look
+    assert "PACS could not be fetched" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from steep.corruptions import frost
+
+    monkeypatch.setenv("STEEP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("STEEP_OFFLINE", "1")
+    frost._pictures.cache_clear()
+    frost.atlas.cache_clear()
+    arguments = ["corrupt", "arrays", "--root", str(npz), "--only", "frost", "--severity", "1"]
+    try:
+        assert main([*arguments, "--out", str(tmp_path / "c")]) == 0
+        first, last = capsys.readouterr().err.strip().splitlines()
+        assert first.startswith("warning: frost: using a procedural texture")
+        assert "1 made" in last
+        assert main([*arguments, "--check", str(tmp_path / "c")]) == 0
+        assert "procedural / procedural frost" in capsys.readouterr().out
+    finally:
+        frost._pictures.cache_clear()
+        frost.atlas.cache_clear()

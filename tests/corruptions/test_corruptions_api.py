@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steep.corruptions import BENCHMARK, CORRUPTIONS, EXTRA, apply, corrupt, parameters
+from steep.corruptions import BENCHMARK, CORRUPTIONS, EXTRA, apply, corrupt, frost, parameters, random
 from steep.errors import InputError, UnknownNameError
 
 
@@ -125,6 +128,7 @@ IMAGES = np.zeros((2, 32, 32, 3), np.uint8)
         (IMAGES[..., :2], r"got \(2, 32, 32, 2\)"),
         (IMAGES[:, :7], r"at least 8 pixels, got 7x32"),
         (IMAGES.tolist(), r"got list"),
+        (np.zeros((3, 32, 32), np.uint8), r"one channels-first picture or three grey ones.*images\[..., None\]"),
     ],
 )
 def test_bad_images_are_refused(images, complaint):
@@ -145,7 +149,15 @@ def test_bad_names_are_refused_with_the_near_match():
         corrupt(IMAGES, "fog", table="cifar10")
 
 
-@pytest.mark.parametrize(("key", "value"), [("seed", 1.5), ("seed", None), ("first", -1), ("first", "0")])
+def test_numbers_of_numpy_are_numbers():
+    expected = corrupt(IMAGES + 99, "gaussian_noise", 3, seed=2)
+    found = corrupt(IMAGES + 99, "gaussian_noise", np.int64(3), seed=np.uint8(2), first=np.int32(0))
+    assert (found == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("seed", 1.5), ("seed", None), ("seed", True), ("first", -1), ("first", "0")]
+)
 def test_bad_seed_and_first_are_refused(key, value):
     with pytest.raises(InputError, match=f"{key}: expected"):
         corrupt(IMAGES, "fog", **{key: value})
@@ -158,5 +170,48 @@ def test_work_is_done_in_chunks(monkeypatch):
     corrupt(noise(300, 32, 32, 3), "fog")
     assert seen == [128, 128, 44]
     seen.clear()
-    corrupt(noise(3, 500, 500), "fog")
+    corrupt(noise(3, 500, 500, 1), "fog")
     assert seen == [1, 1, 1]
+
+
+def forget_tables():
+    """Empty every cache of the corruptions, so that the next call builds its tables again."""
+    for module in {sys.modules[f.__module__] for f in apply.FUNCTIONS.values()} | {random, frost}:
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_the_callers_default_device_changes_nothing(name):
+    images = noise(2, 32, 32, 3)
+    expected = corrupt(images, name, 4)
+    forget_tables()
+    try:
+        with torch.device("meta"):  # what torch.set_default_device sets; a table made there holds no numbers
+            found = corrupt(images, name, 4)
+            if name == "frost":
+                frost.procedural()
+        assert (found == expected).all()
+    finally:
+        forget_tables()
+
+
+def test_the_libraries_of_the_original_are_not_needed():
+    """OpenCV, scikit-image, ImageMagick and SciPy are made impossible to import; everything still runs."""
+    code = """
+import os, sys, warnings
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("cv2", "skimage", "wand", "scipy"):
+            raise AssertionError(name + " was imported")
+sys.meta_path.insert(0, Refuse())
+os.environ["STEEP_OFFLINE"] = "1"
+warnings.simplefilter("ignore")
+import numpy as np, steep.data
+from steep.corruptions import CORRUPTIONS, corrupt
+images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+print(sum(corrupt(images, name, 3).shape == images.shape for name in CORRUPTIONS))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "19", done.stderr

@@ -189,3 +189,92 @@ def test_importing_steep_is_cheap() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def coloured(path: Path, colour: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8), (colour, colour, colour)).save(path)
+
+
+def test_classes_are_those_of_all_splits_together(tmp_path: Path) -> None:
+    for number, kind in enumerate(("ant", "bee", "cat", "dog")):
+        coloured(tmp_path / "train" / kind / "a.png", number)
+    coloured(tmp_path / "test" / "bee" / "a.png", 1)
+    coloured(tmp_path / "test" / "dog" / "a.png", 3)
+    (tmp_path / "val" / "emu").mkdir(parents=True)  # empty, and only here
+    (tmp_path / "train" / ".git").mkdir()
+    train, test = load("folder", "train", tmp_path), load("folder", "test", tmp_path)
+    assert train.classes == test.classes == ("ant", "bee", "cat", "dog", "emu")
+    assert test.labels.tolist() == test.images[:, 0, 0, 0].tolist() == [1, 3]
+    assert train.labels.tolist() == [0, 1, 2, 3]
+
+
+def test_an_empty_class_folder_keeps_its_number(tmp_path: Path) -> None:
+    (tmp_path / "ant").mkdir()
+    coloured(tmp_path / "bee" / "a.png", 9)
+    found = load("folder", root=tmp_path)
+    assert (found.classes, found.labels.tolist()) == (("ant", "bee"), [1])
+
+
+def test_a_split_that_is_not_there(tmp_path: Path) -> None:
+    coloured(tmp_path / "train" / "bee" / "a.png", 9)
+    with pytest.raises(DataError, match="holds train but no test"):
+        load("folder", "test", tmp_path)
+    for name in ("folder", "arrays"):
+        with pytest.raises(UnknownNameError, match=f"unknown split of {name} 'tset': did you mean 'test'"):
+            load(name, "tset", tmp_path)
+    coloured(tmp_path / "classes" / "train" / "a.png", 1)  # a class that is called train
+    coloured(tmp_path / "classes" / "bus" / "a.png", 2)
+    assert load("folder", root=tmp_path / "classes").classes == ("bus", "train")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (" + "9" * 400 + ", 8, 8, 3), }",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999, 9999, 9999, 3), }",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 8, 8, 3), '''",
+        "(" * 3000,
+        "{'descr': [('a', [('b', '|u1')] * 2)], 'shape': -1}",
+        "{'descr': 'O', 'fortran_order': False, 'shape': (2,), }",
+    ],
+)
+def test_a_tampered_header_is_one_clear_error(tmp_path: Path, header: str) -> None:
+    text = header.encode() + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(384)
+    (tmp_path / "images.npy").write_bytes(content)
+    np.save(tmp_path / "labels.npy", np.zeros(2, int))
+    with pytest.raises(DataError, match=r"images\.npy: not a whole \.npy"):
+        load("arrays", root=tmp_path)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as zipped:
+        zipped.writestr("images.npy", content)
+        zipped.write(tmp_path / "labels.npy", "labels.npy")
+    with pytest.raises(DataError, match=r"a\.npz: not a whole \.npz"):
+        load("arrays", root=tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("label", [100_000, 2**40, 2**62])
+def test_an_absurd_label_asks_for_no_memory(tmp_path: Path, label: int) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8, 3), np.uint8), labels=np.array([0, label]))
+    with pytest.raises(DataError, match=f"below 100,000, got {label}.*np.unique"):
+        load("arrays", root=tmp_path / "a.npz")
+
+
+def test_a_gz_bomb_is_refused(mnist: Tiny, tmp_path: Path) -> None:
+    import gzip
+
+    (tmp_path / "mnist").mkdir()
+    for stem in ("t10k-images-idx3", "t10k-labels-idx1"):
+        (tmp_path / "mnist" / f"{stem}-ubyte.gz").write_bytes(gzip.compress(bytes((64 << 20) + 1), 1))
+    with pytest.raises(DataError, match=r"ubyte\.gz: refused, it unpacks to more than 67108864 bytes"):
+        load("mnist", root=tmp_path)
+
+
+@pytest.mark.usefixtures("stub")
+def test_numpy_numbers_are_taken_and_bools_are_not() -> None:
+    one = load("digits-c", corruption="fog", severity=np.int64(2), seed=np.int32(1), limit=2)  # type: ignore[arg-type]
+    assert one.digest == load("digits-c", corruption="fog", severity=2, seed=1, limit=2).digest
+    with pytest.raises(InputError, match="severity: expected a whole number from 1 to 5, got True"):
+        load("digits-c", corruption="fog", severity=True)
+    with pytest.raises(InputError, match="seed: expected a whole number, got True"):
+        load("digits-c", corruption="fog", severity=1, seed=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import http.server
 import importlib.util
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_sets import Tiny, tarball, write_pickles
+from tiny_sets import Tiny, forking, tarball, together, write_pickles
 
 from steep.data import downloads, known, load, sources
 from steep.errors import DataError
@@ -173,6 +174,29 @@ def test_a_set_comes_from_its_official_archive(
     assert stored["train"].origin == f"official: {server.url}"
     np.testing.assert_array_equal(load("cifar10", "train", root).images, cifar10.train)
     assert len(server.log) > 1
+
+
+@forking
+@needs_pooch
+def test_two_fetches_at_once_both_succeed(
+    cifar10: Tiny,
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_pickles(cifar10, tmp_path / "cifar-10-batches-py")
+    server.body = tarball(tmp_path / "cifar-10-batches-py", tmp_path / "ball").read_bytes()
+    server.cut = 5_000  # many connections: time to get into each other's way
+    official = known.Download(
+        url=server.url, checksum="md5:" + hashlib.md5(server.body).hexdigest(), file="cifar-10-python.tar.gz"
+    )
+    spec = dataclasses.replace(known.KNOWN["cifar10"], official=(official,), package=None)
+    monkeypatch.setitem(known.KNOWN, "cifar10", spec)
+    root = tmp_path / "root"
+    assert together(lambda _: sources.fetch("cifar10", root) and None, 3) == [0, 0, 0]
+    np.testing.assert_array_equal(load("cifar10", "train", root).images, cifar10.train)
+    assert server.log.count("") == 1  # the others waited instead of downloading it again
+    assert not list(root.rglob("*.part"))
 
 
 def test_without_pooch_local_files_still_work(cifar10: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

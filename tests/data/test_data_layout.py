@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_sets import clean, everything, expected, sha, stubbed
+from tiny_sets import clean, everything, expected, sha, stubbed, tiny_imagenet
 
 from steep import corruptions
-from steep.data import ImageSet, corrupted, growing, known, layout, load, write
+from steep.data import corrupted, growing, layout, load, write
 from steep.errors import DataError, InputError, UnknownNameError
 
 Calls = list[tuple[str, int, int]]
@@ -102,12 +102,6 @@ def test_published_files_of_others(cifar10: Any, stub: Calls, tmp_path: Path) ->
         load("cifar10-c", root=tmp_path, corruption="fog", severity=2)
 
 
-def tiny_imagenet(monkeypatch: pytest.MonkeyPatch) -> ImageSet:
-    parts = {"train": known.Part(count=1), "val": known.Part(count=12)}
-    monkeypatch.setitem(known.KNOWN, "tiny-imagenet", known.Known(**{**vars(known.TINY_IMAGENET), "parts": parts}))
-    return clean("tiny-imagenet", side=64)
-
-
 def test_folders_are_as_published(stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tiny_imagenet(monkeypatch)
     write(data, tmp_path / "Tiny-ImageNet-C", only=["fog"], severities=(1, 3))
@@ -178,7 +172,7 @@ def test_what_does_not_belong_together_is_not_mixed(stub: Calls, tmp_path: Path)
     ("options", "kind", "said"),
     [
         ({"only": ["fogg"]}, UnknownNameError, "did you mean 'fog'"),
-        ({"severities": (0,)}, InputError, "severity: expected 1, 2, 3, 4 or 5, got 0"),
+        ({"severities": (0,)}, InputError, "severity: expected a whole number from 1 to 5, got 0"),
         ({"severities": (6,)}, InputError, "got 6"),
         ({"only": []}, InputError, "nothing to write"),
     ],

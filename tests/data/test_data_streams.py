@@ -176,3 +176,9 @@ def test_batches_are_made_on_the_device() -> None:
     assert x.is_cuda
     assert y.is_cuda
     assert torch.equal(x.cpu(), next(iter(batches(numbered(10), 4)))[0])
+
+
+@pytest.mark.parametrize("delta", [0, -1, float("nan"), float("inf")])
+def test_label_shift_needs_a_real_delta(delta: float) -> None:
+    with pytest.raises(InputError, match="delta: expected a number more than 0, got"):
+        label_shift(np.arange(10) % 2, delta)

@@ -6,12 +6,14 @@ import dataclasses
 import hashlib
 import io
 import json
+import multiprocessing
 import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from steep.data import ImageSet, known
@@ -129,3 +131,32 @@ def expected(data: ImageSet, name: str, severities: tuple[int, ...] = (1, 2, 3, 
 
 def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def tiny_imagenet(monkeypatch: pytest.MonkeyPatch) -> ImageSet:
+    """Twelve pictures in three classes, under the real set's name."""
+    parts = {"train": known.Part(count=1), "val": known.Part(count=12)}
+    monkeypatch.setitem(
+        known.KNOWN, "tiny-imagenet", dataclasses.replace(known.TINY_IMAGENET, parts=parts, class_count=3)
+    )
+    return clean("tiny-imagenet", side=64)
+
+
+forking = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def together(call: Callable[[int], None], count: int) -> list[int | None]:
+    """Run `call(0)`, `call(1)`, … as processes that start at the same moment; return their exit codes."""
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(count)
+
+    def start(index: int) -> None:
+        barrier.wait(30)
+        call(index)
+
+    running = [context.Process(target=start, args=(index,)) for index in range(count)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(60)
+    return [process.exitcode for process in running]

@@ -22,11 +22,13 @@ def corrupt(
     severity: Annotated[list[int] | None, typer.Option("--severity", help="1 to 5; may be repeated.")] = None,
     only: Annotated[str | None, typer.Option("--only", help="Corruptions, such as fog,snow; or: all (19).")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Decides every random draw.")] = 0,
-    check: Annotated[Path | None, typer.Option("--check", help="Compare this set's statistics with ours.")] = None,
+    check: Annotated[Path | None, typer.Option("--check", help="Compare this set with ours.")] = None,
     sample: Annotated[int, typer.Option("--sample", min=2, help="Pictures --check compares.")] = 500,
     device: Annotated[str, typer.Option("--device", help="Where to compute, such as cuda.")] = "cpu",
     root: Annotated[Path | None, typer.Option("--root", help="Where the clean set lies.")] = None,
-    size: Annotated[int | None, typer.Option("--size", help="Resize to size × size first.")] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", help="Resize to size × size first; not cifar or tiny-imagenet.")
+    ] = None,
     domain: Annotated[str | None, typer.Option("--domain", help="Of pacs.")] = None,
 ) -> None:
     """Write corrupted variants of a set in the published layout. Run again after a stop: it goes on where it was.
@@ -43,6 +45,7 @@ def corrupt(
     from steep.cli.progress import bar
     from steep.data import check as compare
     from steep.data import load, write
+    from steep.data.known import KNOWN
     from steep.errors import InputError
 
     if out is None and check is None:
@@ -51,6 +54,10 @@ def corrupt(
     if names == ["all"]:
         names = list(corruptions.CORRUPTIONS)
     levels = severity or [1, 2, 3, 4, 5]
+    if name.endswith("-c"):
+        raise InputError(f"steep corrupt {name}: give the clean set instead: steep corrupt {name.removesuffix('-c')}")
+    if name == "pacs" and domain is None:
+        raise InputError(f"steep corrupt pacs: give --domain, one of {', '.join(KNOWN['pacs'].parts)}")
     data = load(name, "test", root, size=size, domain=domain)
     console = Console(stderr=True, soft_wrap=True)
     if out is not None:
@@ -72,13 +79,19 @@ def corrupt(
 
 
 def _table(rows: list[Comparison], folder: Path) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from steep.cli.tables import show
 
-    table = Table("corruption", "severity", "mean", "spread", "to clean", "verdict", title=f"{folder} / ours")
+    columns = ("corruption", "severity", "mean", "spread", "to clean", "within 1", "verdict")
+    table = Table(*columns, title=escape(f"{folder} / ours"))
     colours = {"identical": "green", "same": "green", "differs": "red"}
     for row in rows:
         pairs = (f"{theirs:.2f} / {ours:.2f}" for theirs, ours in (row.mean, row.std, row.distance))
-        table.add_row(row.corruption, str(row.severity), *pairs, f"[{colours[row.verdict]}]{row.verdict}")
+        within = "" if row.within is None else f"{row.within:.2%}"
+        verdict = f"[{colours[row.verdict]}]{row.verdict}"
+        if row.frost is not None:
+            verdict += f" ({' / '.join(map(escape, row.frost))} frost)"
+        table.add_row(row.corruption, str(row.severity), *pairs, within, verdict)
     show(table)

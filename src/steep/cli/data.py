@@ -43,6 +43,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: R
     Example: steep data fetch cifar10
     """
     from rich.console import Console
+    from rich.markup import escape
 
     from steep.cli.progress import bar
     from steep.data.sources import default_root, status
@@ -50,7 +51,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: R
 
     place = root or default_root()
     with bar(Console(stderr=True)) as progress:
-        bring(name, place, progress)
+        bring(name, place, lambda what, done, total: progress(escape(what), done, total))  # the bar reads markup
     _table(status(name, place), place)
 
 
@@ -72,11 +73,12 @@ def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: 
 
 
 def _table(rows: list[Status], root: Path) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from steep.cli.tables import show
 
-    table = Table("set", "part", "state", "images", "size", "origin", "sha256", title=f"data below {root}")
+    table = Table("set", "part", "state", "images", "size", "origin", "sha256", title=escape(f"data below {root}"))
     for row in rows:
         table.add_row(
             row.name,
@@ -84,7 +86,7 @@ def _table(rows: list[Status], root: Path) -> None:
             f"[{_COLOURS[row.state]}]{row.state}",
             f"{row.count:,}",
             f"{row.bytes / 1e6:,.0f} MB" if row.bytes else "",
-            "see below" if row.state == "damaged" else row.origin,
+            "see below" if row.state == "damaged" else escape(row.origin),
             row.digest[:12],
         )
     show(table)

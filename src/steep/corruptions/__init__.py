@@ -10,6 +10,6 @@ scaled from these to any other size.
 
 from steep.corruptions.apply import corrupt
 from steep.corruptions.frost import frost_source
-from steep.corruptions.parameters import BENCHMARK, CORRUPTIONS, EXTRA
+from steep.corruptions.parameters import BENCHMARK, CORRUPTIONS, DETERMINISTIC, EXTRA
 
-__all__ = ["BENCHMARK", "CORRUPTIONS", "EXTRA", "corrupt", "frost_source"]
+__all__ = ["BENCHMARK", "CORRUPTIONS", "DETERMINISTIC", "EXTRA", "corrupt", "frost_source"]

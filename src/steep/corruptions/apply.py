@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steep.corruptions import blur, digital, elastic, noise, spatter, weather
-from steep.corruptions.parameters import Values, lookup
+from steep.corruptions.parameters import Values, lookup, whole_number
 from steep.corruptions.random import Stream
 from steep.errors import InputError
 
@@ -52,7 +52,8 @@ def corrupt(
 
     Args:
         images: uint8, (N, H, W, 3), or grey as (N, H, W) or (N, H, W, 1); a numpy array or a torch tensor on
-            any device; sides from 8 pixels on, square or not.
+            any device; sides from 8 pixels on, square or not. A 3-D array with 3 as its first length could be
+            one channels-first picture and is refused: three grey ones need their channel, (3, H, W, 1).
         name: one of `CORRUPTIONS`.
         severity: 1 (mild) to 5.
         seed: of the random draws. Image i of the set is drawn from (seed, name, severity, first + i) and from
@@ -76,9 +77,7 @@ def corrupt(
     check(images)
     height, width = images.shape[1:3]
     values = lookup(name, severity, height, width, table)
-    for label, number in (("seed", seed), ("first", first)):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer):
-            raise InputError(f"{label}: expected a whole number, got {number!r}")
+    severity, seed, first = int(severity), whole_number("seed", seed), whole_number("first", first)
     if first < 0:
         raise InputError(f"first: expected an index from 0 on, got {first}")
     function = FUNCTIONS[name]
@@ -88,7 +87,7 @@ def corrupt(
     with torch.no_grad():
         for start in range(0, len(images), chunk):
             part: Tensor = _tensor(images[start : start + chunk])
-            stream = Stream(int(seed), name, severity, int(first) + start, len(part), device)
+            stream = Stream(seed, name, severity, first + start, len(part), device)
             shape = (*part.shape[:3], part.shape[3] if part.ndim == 4 else 1)
             corrupted = function(part.view(shape), stream, values)
             out[start : start + chunk] = corrupted.view(part.shape)
@@ -115,5 +114,10 @@ def check(images: Any) -> None:
         raise InputError(f"images: {expected}, got {shape}{hint}")
     if images.ndim == 3 and shape[2] in (1, 3):
         raise InputError(f"images: {expected}, got {shape}. For one image add a first dimension: images[None]")
+    if images.ndim == 3 and shape[0] == 3:
+        raise InputError(
+            f"images: {expected}, got {shape}, which may be one channels-first picture or three grey ones. "
+            "Fix: permute to (H, W, 3) and add a first dimension, or give the grey ones a channel: images[..., None]"
+        )
     if min(shape[1:3]) < SMALLEST:
         raise InputError(f"images: expected sides of at least {SMALLEST} pixels, got {shape[1]}x{shape[2]}")

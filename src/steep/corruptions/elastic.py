@@ -46,10 +46,10 @@ def displacement(noise: Tensor, sigma: float) -> Tensor:
 @lru_cache(maxsize=64)
 def _filter_matrix(size: int, sigma: float, device: torch.device) -> Tensor:
     """Return the (size, size) float64 matrix of the Gaussian filter with its mirrored edges."""
-    weights = torch.tensor(gaussian_weights(sigma, truncate=3.0), dtype=torch.float64)
+    weights = torch.tensor(gaussian_weights(sigma, truncate=3.0), dtype=torch.float64, device="cpu")
     radius = len(weights) // 2
-    place = torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)[None]
-    matrix = torch.zeros(size, size, dtype=torch.float64)
+    place = torch.arange(size, device="cpu")[:, None] + torch.arange(-radius, radius + 1, device="cpu")[None]
+    matrix = torch.zeros(size, size, dtype=torch.float64, device="cpu")
     matrix.scatter_add_(1, reflect(place, size, repeat_edge=True), weights.expand(size, -1))
     return matrix.to(device)
 

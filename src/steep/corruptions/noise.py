@@ -32,7 +32,7 @@ def shot_noise(images: Tensor, stream: Stream, values: Values) -> Tensor:
 @lru_cache(maxsize=32)
 def _count_levels(photons: float, device: torch.device) -> Tensor:
     """Return the level of every count. In float64 as the original, so exact ties fall to the same side."""
-    counts = torch.arange(1 << 16, dtype=torch.float64)
+    counts = torch.arange(1 << 16, dtype=torch.float64, device="cpu")
     return ((counts / photons).clamp(max=1) * 255).to(torch.uint8).to(device)
 
 

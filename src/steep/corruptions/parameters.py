@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from steep.errors import InputError, unknown
 
 Values = tuple[float, ...]
@@ -34,6 +36,18 @@ BENCHMARK: tuple[str, ...] = (
 )
 EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 CORRUPTIONS: tuple[str, ...] = BENCHMARK + EXTRA
+
+# These draw nothing: two sets made with the same numbers are the same picture by picture.
+DETERMINISTIC: tuple[str, ...] = (
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+    "gaussian_blur",
+    "saturate",
+)
 
 TABLES: tuple[str, ...] = ("cifar", "tiny-imagenet", "scaled")
 
@@ -134,6 +148,27 @@ def table_for(height: int, width: int) -> str:
     return {(32, 32): "cifar", (64, 64): "tiny-imagenet"}.get((height, width), "scaled")
 
 
+def whole_number(label: str, number: object) -> int:
+    """Return a whole number of Python or numpy as int; a bool is none, whatever Python says.
+
+    >>> import numpy as np
+    >>> whole_number("seed", np.int64(3))
+    3
+    """
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise InputError(f"{label}: expected a whole number, got {number!r}")
+    return int(number)
+
+
+def checked(name: str, severity: object) -> tuple[str, int]:
+    """Check the name of a corruption, with its near match in the error, and a severity."""
+    if name not in FIELDS:
+        raise unknown("corruption", str(name), CORRUPTIONS)
+    if isinstance(severity, bool) or not isinstance(severity, int | np.integer) or not 1 <= severity <= 5:
+        raise InputError(f"severity: expected a whole number from 1 to 5, got {severity!r}")
+    return name, int(severity)
+
+
 def lookup(name: str, severity: int, height: int, width: int, table: str | None = None) -> Values:
     """Return the numbers of one corruption at one severity, in the order of `FIELDS[name]`.
 
@@ -142,10 +177,7 @@ def lookup(name: str, severity: int, height: int, width: int, table: str | None 
     >>> lookup("motion_blur", 5, 96, 96)  # scaled: half as long again as at 64
     (18.0, 4.5)
     """
-    if name not in FIELDS:
-        raise unknown("corruption", name, CORRUPTIONS)
-    if isinstance(severity, bool) or not isinstance(severity, int) or not 1 <= severity <= 5:
-        raise InputError(f"severity: expected a whole number from 1 to 5, got {severity!r}")
+    name, severity = checked(name, severity)
     table = table_for(height, width) if table is None else table
     if table not in TABLES:
         raise unknown("corruption table", table, TABLES)

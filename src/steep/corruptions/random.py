@@ -129,9 +129,10 @@ def _normal_table(device: torch.device) -> Tensor:
     then rescaled to the exact variance. Two draws reach 6 standard deviations.
     """
     half = 1 << 15
-    edges = torch.special.ndtri(torch.arange(half, dtype=torch.float64) / (2 * half))  # -inf ... below 0
+    edges = torch.special.ndtri(torch.arange(half, dtype=torch.float64, device="cpu") / (2 * half))  # -inf ... 0
     density = torch.exp(-edges.square() / 2) / math.sqrt(2 * math.pi)
-    upper = torch.cat([density[1:], torch.tensor([1 / math.sqrt(2 * math.pi)], dtype=torch.float64)])
+    peak = torch.tensor([1 / math.sqrt(2 * math.pi)], dtype=torch.float64, device="cpu")
+    upper = torch.cat([density[1:], peak])
     means = (density - upper) * (2 * half)  # negative half, ascending
     means = means / means.square().mean().sqrt() / math.sqrt(2)
     return torch.cat([means, -means.flip(0)]).to(torch.float32).to(device)
@@ -143,8 +144,8 @@ def _poisson_table(photons: float, device: torch.device) -> tuple[Tensor, int]:
     largest = photons + 10 * math.sqrt(photons) + 20  # nothing above this in 2**40 draws
     column_bits = max(math.ceil(math.log2(largest)), 6)
     columns = 1 << column_bits
-    means = torch.arange(256, dtype=torch.float64)[:, None] * (photons / 255)
-    counts = torch.arange(columns, dtype=torch.float64)[None]
+    means = torch.arange(256, dtype=torch.float64, device="cpu")[:, None] * (photons / 255)
+    counts = torch.arange(columns, dtype=torch.float64, device="cpu")[None]
     mass = torch.exp(torch.xlogy(counts, means) - means - torch.lgamma(counts + 1))  # (256, columns)
     keep, alias = _alias(mass / mass.sum(1, keepdim=True) * columns)
     top = (1 << (32 - column_bits)) - 1
@@ -159,10 +160,10 @@ def _alias(weights: Tensor) -> tuple[Tensor, Tensor]:
     is being spent; a spent one that falls short itself is settled next.
     """
     rows, columns = weights.shape
-    row = torch.arange(rows)
+    row = torch.arange(rows, device="cpu")
     left, order = weights.sort(dim=1)  # ascending: short columns first, donors last
-    alias = torch.arange(columns).repeat(rows, 1)
-    current = torch.zeros(rows, dtype=torch.int64)  # the column being settled
+    alias = torch.arange(columns, device="cpu").repeat(rows, 1)
+    current = torch.zeros(rows, dtype=torch.int64, device="cpu")  # the column being settled
     waiting = current + 1  # the next short one
     donor = current + columns - 1
     for _ in range(columns - 1):

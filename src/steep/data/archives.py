@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import lzma
-import shutil
 import tarfile
 import zipfile
 import zlib
@@ -16,6 +15,7 @@ from typing import IO
 from steep.errors import DataError
 from steep.files import explained
 
+GZ_LIMIT = 64 << 20  # bytes, in memory at once: the largest such file here is MNIST's, 47 MB
 LIMIT = 16 << 30  # bytes an archive may unpack to; the largest set here needs 3 GB
 
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -43,18 +43,16 @@ def unpack(archive: Path, into: Path, *, limit: int = LIMIT) -> None:
                     out.write(block)
 
 
-def unpack_gz(path: Path) -> bytes:
-    """Read a whole .gz file, refusing a truncated one."""
+def unpack_gz(path: Path, *, limit: int = GZ_LIMIT) -> bytes:
+    """Read a whole .gz file, refusing a truncated one and one that unpacks to more than `limit` bytes."""
     try:
         with gzip.open(path, "rb") as file:
-            return file.read(LIMIT)
+            data = file.read(limit + 1)
     except (*_DAMAGE, OSError) as error:
         raise DataError(f"{path}: truncated or damaged ({error}). Delete it and fetch again") from error
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder of temporary files."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if len(data) > limit:
+        raise DataError(f"{path}: refused, it unpacks to more than {limit} bytes. Delete it and fetch again")
+    return data
 
 
 Members = Iterator[tuple[str, IO[bytes] | None]]  # a folder has no file

@@ -16,6 +16,7 @@ from steep.files import writing
 Images: TypeAlias = NDArray[np.uint8]  # (N, H, W, C)
 Labels: TypeAlias = NDArray[np.int64]  # (N,)
 
+MOST_CLASSES = 100_000  # a name is made for every class, so one absurd label must not ask for 2⁴⁰ of them
 _BLOCK = 1 << 24  # bytes hashed or written at a time: a memory-mapped array stays on disk
 
 
@@ -55,7 +56,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     """Memory-map a .npy file. Pickled, truncated and overlong files are refused."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError) as error:
+    except Exception as error:  # a header is text for Python to read: a hostile one can raise anything
         raise DataError(f"{path}: not a whole .npy file of plain numbers ({error})") from error
     if not isinstance(array, np.ndarray):
         raise DataError(f"{path}: expected one .npy array, got {type(array).__name__}")
@@ -86,11 +87,16 @@ def as_labels(array: NDArray[Any], count: int, where: str) -> Labels:
     """Check that an array holds one class index per picture and return it as int64."""
     if array.dtype.kind not in "iu":
         raise DataError(f"{where}: labels must be whole numbers, got {array.dtype}")
-    labels = np.array(array, dtype=np.int64)
-    if labels.shape != (count,):
+    if array.shape != (count,):
         raise DataError(f"{where}: expected one label for each of {count} images, got shape {array.shape}")
+    labels = np.array(array, dtype=np.int64)
     if count and labels.min() < 0:
         raise DataError(f"{where}: labels must be 0 or more, got {labels.min()}")
+    if count and labels.max() >= MOST_CLASSES:
+        raise DataError(
+            f"{where}: labels must be class indices below {MOST_CLASSES:,}, got {labels.max()}. "
+            "Fix: number the classes from 0, labels = np.unique(labels, return_inverse=True)[1]"
+        )
     return labels
 
 
@@ -103,10 +109,15 @@ def resized(images: Images, size: int) -> Images:
         return images
     out = np.empty((count, size, size, channels), np.uint8)
     for index in range(count):
-        picture = Image.fromarray(np.ascontiguousarray(images[index].squeeze()))
+        picture = Image.fromarray(np.ascontiguousarray(without_grey_axis(images[index])))
         smooth = picture.resize((size, size), Image.Resampling.BILINEAR)
         out[index] = np.asarray(smooth).reshape(size, size, channels)
     return out
+
+
+def without_grey_axis(image: Images) -> Images:
+    """Return (H, W, 1) as (H, W), as Pillow wants it; sides of one pixel stay."""
+    return image[..., 0] if image.shape[-1] == 1 else image
 
 
 def _blocks(array: NDArray[Any]) -> Iterator[memoryview]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from steep import corruptions
-from steep.data.arrays import Images, Labels, as_images, file_sha256, read_npy, sha256
-from steep.data.formats import PICTURES, natural, pictures
+from steep.corruptions.parameters import checked
+from steep.data.arrays import Images, Labels, as_images, file_sha256, read_npy, sha256, without_grey_axis
+from steep.data.formats import PICTURES, class_names, natural, pictures
 from steep.data.imageset import ImageSet
-from steep.data.known import KNOWN
-from steep.errors import DataError, InputError, unknown
+from steep.data.known import KNOWN, Part
+from steep.data.sources import classes_of
+from steep.errors import DataError, InputError
 from steep.files import read_json
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -35,11 +38,26 @@ def check_request(corruption: str | None, severity: int | None) -> tuple[str, in
     """Check a corruption name and a severity, with the near match in the error."""
     if corruption is None or severity is None:
         raise InputError("a -c set needs corruption= (such as 'fog') and severity= (1 to 5)")
-    if corruption not in corruptions.CORRUPTIONS:
-        raise unknown("corruption", corruption, corruptions.CORRUPTIONS)
-    if severity not in SEVERITIES:
-        raise InputError(f"severity: expected 1, 2, 3, 4 or 5, got {severity!r}")
-    return corruption, int(severity)
+    return checked(corruption, severity)
+
+
+def check_shape(data: ImageSet) -> None:
+    """Refuse a resized copy of a set with a published table: its variants are corrupted first and resized then."""
+    spec = KNOWN.get(data.name)
+    if spec and spec.table and data.images.shape[1:] != spec.shape:
+        raise InputError(
+            f"size: {data.name} is corrupted at its own {spec.shape[0]} × {spec.shape[1]} pixels, got "
+            f"{data.images.shape[1:]}. Leave size out here and give it to load({data.name + '-c'!r}, …, size=)"
+        )
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that cannot be used here, before anything is written."""
+    try:
+        torch.zeros(1, device=device).cpu()
+    except Exception as error:  # every backend refuses in its own way
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"device: {device!r} cannot be used here ({why}). Use cpu or one that is there") from error
 
 
 def table_of(name: str, images: Images | None = None) -> str | None:
@@ -62,7 +80,9 @@ def encoded(image: Images) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(image.squeeze()).save(buffer, "JPEG", quality=JPEG_QUALITY, optimize=True)
+    Image.fromarray(np.ascontiguousarray(without_grey_axis(image))).save(
+        buffer, "JPEG", quality=JPEG_QUALITY, optimize=True
+    )
     return buffer.getvalue()
 
 
@@ -112,33 +132,60 @@ def published(
 ) -> ImageSet | None:
     """Read a -C set from files in the published layout below `root`, or return None where there are none.
 
-    A folder that steep wrote says in its manifest which set and seed made it; it is passed over when others are asked
-    for. `clean` is the digest of the clean pictures, for sets that are not the same everywhere: only files that say
-    they were made of them will do.
+    A folder that steep wrote says in its manifest which set, seed and table made it; it is passed over when others are
+    asked for. `clean` is the digest of the clean pictures, for sets that are not the same everywhere: only files that
+    say they were made of them will do. A file that the manifest does not list was published by somebody else.
     """
     for folder in (*(root / below for below in _FOLDERS.get(name, (f"{name}-c",))), root):
         manifest = manifest_of(folder)
-        if manifest is None and (clean is not None or name not in _FOLDERS):
+        entry = entry_of(manifest, corruption, severity)
+        if not _usable(name, manifest, entry, seed, clean):
             continue
-        if manifest is not None and (
-            manifest.get("seed") != seed
-            or manifest.get("set") != name
-            or (clean is not None and manifest.get("digest") != clean)
-        ):
-            continue
-        found = variant(folder, name, corruption, severity, limit, manifest)
+        found = variant(folder, name, corruption, severity, limit, manifest, classes_of(name, root))
         if found is not None:
-            images, labels, classes = found
-            written = f"steep {manifest.get('version')}, seed {seed}" if manifest else "published files"
+            written = "published files"
+            if manifest is not None and entry is not None:
+                frost = f", {entry['frost']} frost" if "frost" in entry else ""
+                written = f"steep {manifest.get('version')}, seed {seed}{frost}"
             return ImageSet(
-                images=images,
-                labels=labels,
-                classes=(KNOWN[name].classes if name in KNOWN else ()) or classes,
+                images=found.images,
+                labels=found.labels,
+                classes=(KNOWN[name].classes if name in KNOWN else ()) or found.classes,
                 name=f"{name}-c",
                 split=f"{corruption}-{severity}",
                 origin=f"disk: {folder.name}, {written}",
-                digest=sha256(images),
+                digest=sha256(found.images),
             )
+    return None
+
+
+def _usable(
+    name: str, manifest: dict[str, Any] | None, entry: dict[str, Any] | None, seed: int, clean: str | None
+) -> bool:
+    """Whether files may be what is asked for: made by steep of the same pictures, or published by others."""
+    if manifest is None or entry is None:
+        return clean is None and name in _FOLDERS
+    expected: dict[str, object] = {"set": name, "seed": seed, "table": table_of(name)}
+    part = _test_part(name)
+    if clean is not None:
+        expected["digest"] = clean
+    elif part is not None:
+        expected["count"] = part.count
+        if part.images_sha256 is not None:
+            expected["digest"] = part.images_sha256
+    return all(manifest.get(key) == value for key, value in expected.items())
+
+
+def _test_part(name: str) -> Part | None:
+    spec = KNOWN.get(name)
+    return spec.parts.get(spec.splits.get("test", "")) if spec else None
+
+
+def entry_of(manifest: dict[str, Any] | None, corruption: str, severity: int) -> dict[str, Any] | None:
+    """Return what a manifest says about the file of one corruption and severity, with its name as `file`."""
+    for file, said in (manifest or {}).get("files", {}).items():
+        if said.get("corruption") == corruption and severity in said.get("severities", ()):
+            return {**said, "file": file}
     return None
 
 
@@ -153,30 +200,48 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-Variant: TypeAlias = tuple[Images, Labels, tuple[str, ...]]
+class Variant(NamedTuple):
+    """One corruption at one severity as it lies on disk."""
+
+    images: Images
+    labels: Labels
+    classes: tuple[str, ...]
 
 
 def variant(
-    folder: Path, name: str, corruption: str, severity: int, limit: int | None, manifest: dict[str, Any] | None
+    folder: Path,
+    name: str,
+    corruption: str,
+    severity: int,
+    limit: int | None,
+    manifest: dict[str, Any] | None,
+    classes: Sequence[str] = (),
 ) -> Variant | None:
-    """Read one corruption at one severity from a folder in either published layout; None where it is not there."""
-    found = _from_arrays(folder, name, corruption, severity, manifest)
+    """Read one corruption at one severity from a folder in either published layout; None where it is not there.
+
+    `classes` are those of the clean set, where they are known.
+    """
+    entry = entry_of(manifest, corruption, severity)
+    known = tuple(classes) or tuple((manifest or {}).get("classes", ()))
+    if entry is None and any(
+        (folder / f"{stem}.journal").exists() for stem in (f"{corruption}.npy", f"{corruption}-{severity}")
+    ):
+        return None  # a run of steep was killed before it could say what this file is
+    found = _from_arrays(folder, name, corruption, severity, entry)
     if found is not None:
-        images, labels, _ = found
-        return images[:limit], labels[:limit], tuple((manifest or {}).get("classes", ()))
-    return _from_folders(folder, corruption, severity, limit)
+        images, labels = found
+        return Variant(images[:limit], labels[:limit], known)
+    return _from_folders(folder, name, corruption, severity, limit, entry, known)
 
 
 def _from_arrays(
-    folder: Path, name: str, corruption: str, severity: int, manifest: dict[str, Any] | None
-) -> Variant | None:
+    folder: Path, name: str, corruption: str, severity: int, entry: dict[str, Any] | None
+) -> tuple[Images, Labels] | None:
     """Read (5 N, H, W, C) arrays, severity 1 first; a subset of severities where the manifest says so."""
     file, severities = folder / f"{corruption}.npy", SEVERITIES
-    for entry, said in (manifest or {}).get("files", {}).items():
-        if said.get("corruption") == corruption and severity in said.get("severities", ()) and entry.endswith(".npy"):
-            file, severities = folder / entry, tuple(said["severities"])
-            _verify(file, said["sha256"])
-            break
+    if entry is not None and entry["file"].endswith(".npy"):
+        file, severities = folder / entry["file"], tuple(entry["severities"])
+        _verify(file, entry["sha256"])
     if not file.exists():
         return None
     if not (folder / "labels.npy").exists():
@@ -184,10 +249,11 @@ def _from_arrays(
     images = as_images(read_npy(file), str(file))
     every = read_npy(folder / "labels.npy")
     count, odd = divmod(len(images), len(severities))
-    expected = KNOWN[name].parts["test"] if name in KNOWN and "test" in KNOWN[name].parts else None
+    expected = _test_part(name)
     if odd or (expected and count != expected.count):
         must = f"{len(severities)} × {expected.count if expected else 'N'}"
         raise DataError(f"{file}: expected {must} pictures, severity {severities[0]} first, got {images.shape}")
+    _check_sides(images, name, str(file))
     if every.dtype.kind not in "iu" or every.ndim != 1 or len(every) < count:
         raise DataError(
             f"{folder / 'labels.npy'}: expected {count} or more whole numbers, got {every.dtype} {every.shape}"
@@ -199,31 +265,75 @@ def _from_arrays(
             f"{expected.labels_sha256}, found {sha256(labels)}. Bring the published file"
         )
     at = severities.index(severity) * count
-    return images[at : at + count], labels, ()
+    return images[at : at + count], labels
 
 
-def _from_folders(folder: Path, corruption: str, severity: int, limit: int | None) -> Variant | None:
+def _from_folders(
+    folder: Path,
+    name: str,
+    corruption: str,
+    severity: int,
+    limit: int | None,
+    entry: dict[str, Any] | None,
+    classes: tuple[str, ...],
+) -> Variant | None:
     """Read corruption/severity/class/*.JPEG, ordered by picture name (val_0, val_1, …) over all classes."""
     here = folder / corruption / str(severity)
     if not here.is_dir():
         return None
-    classes = tuple(sorted(entry.name for entry in here.iterdir() if entry.is_dir()))
-    index = {wnid: label for label, wnid in enumerate(classes)}
-    files = [file for wnid in classes for file in (here / wnid).iterdir() if file.suffix.lower() in PICTURES]
-    files = sorted(files, key=lambda file: (natural(file), file.parent.name))[:limit]
+    names = class_names(here)
+    index = {wnid: label for label, wnid in enumerate(names)}
+    files = [file for wnid in names for file in (here / wnid).iterdir() if file.suffix.lower() in PICTURES]
+    files.sort(key=lambda file: (natural(file), file.parent.name))
     if not files:
         raise DataError(f"{here}: expected class folders with pictures, found none")
-    return pictures(files), np.asarray([index[file.parent.name] for file in files], np.int64), classes
+    if entry is not None:
+        digest = hashlib.sha256()
+        for block in picture_bytes(files):
+            digest.update(block)
+        _compare(here, entry["sha256"], digest.hexdigest())
+    part, many = _test_part(name), KNOWN[name].class_count if name in KNOWN else 0
+    if part and len(files) != part.count:
+        raise DataError(f"{here}: expected {part.count} pictures, found {len(files)}; bring the rest of the set")
+    if (classes and names != classes) or (many and len(names) != many):
+        strange = sorted(set(names) ^ set(classes))[:3] if classes else []
+        raise DataError(
+            f"{here}: expected the {len(classes) or many} class folders of the clean set, found {len(names)}"
+            + (f" (not in both: {', '.join(strange)})" if strange else "")
+            + "; every label behind a missing one would be wrong. Bring the rest of the set"
+        )
+    images = pictures(files[:limit])
+    _check_sides(images, name, str(here))
+    return Variant(images, np.asarray([index[file.parent.name] for file in files[:limit]], np.int64), names)
+
+
+def picture_bytes(files: Iterable[Path]) -> Iterator[bytes]:
+    """Yield what a folder's sha256 is made of: of each file class and name, as they are its label, then the bytes."""
+    for file in files:
+        yield f"{file.parent.name}/{file.name}\n".encode()
+        yield file.read_bytes()
+
+
+def _check_sides(images: Images, name: str, where: str) -> None:
+    if name in _FOLDERS and images.shape[1:] != KNOWN[name].shape:
+        raise DataError(
+            f"{where}: expected pictures of shape {KNOWN[name].shape} as {KNOWN[name].title} has, got "
+            f"{images.shape[1:]}. It is another set: move it out of the way"
+        )
 
 
 def _verify(file: Path, expected: str) -> None:
     if not file.exists():
         raise DataError(f"{file}: named in {MANIFEST} but not there. Run the same steep corrupt command again")
     now = file.stat()
-    found = _file_digest(file, now.st_size, now.st_mtime_ns)
+    _compare(file, expected, _file_digest(file, now.st_size, now.st_mtime_ns))
+
+
+def _compare(place: Path, expected: str, found: str) -> None:
     if found != expected:
         raise DataError(
-            f"{file}: expected sha256 {expected}, found {found}. Delete it and run the same steep corrupt command again"
+            f"{place}: expected sha256 {expected}, found {found}. "
+            "Delete it and run the same steep corrupt command again"
         )
 
 

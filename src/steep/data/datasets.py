@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steep.data import corrupted
+from steep.corruptions.parameters import whole_number
+from steep.data import corrupted, sources
 from steep.data.arrays import Images, Labels, as_images, as_labels, read_npy, resized, sha256
-from steep.data.formats import from_class_folders
+from steep.data.formats import class_names, from_class_folders
 from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN
-from steep.data.sources import default_root, obtain
 from steep.errors import DataError, InputError, unknown
 
 NAMES = (*KNOWN, "mnist-rotated", "digits", "folder", "arrays")
 """What `load` knows; every one also with `-c` at the end."""
 
+_SPLITS = ("train", "val", "test")
 _DIGITS_TEST = 500  # of 1,797
 
 
@@ -48,8 +47,9 @@ def load(
         split: train or test (tiny-imagenet: test is its validation part; pacs: test is the whole domain, train and val
             are nine tenths and one tenth of it).
         root: where data lives, by default `STEEP_DATA` or the user's cache folder. For folder: the directory with one
-            folder per class, or with a folder per split above them. For arrays: an .npz with images and labels, or a
-            directory with images.npy and labels.npy (or test-images.npy and test-labels.npy).
+            folder per class, or with train, val and test above them (val and test stand in for each other; the classes
+            are those of all three together, whether they hold pictures here or not). For arrays: an .npz with images
+            and labels, or a directory with images.npy and labels.npy (or test-images.npy and test-labels.npy).
         limit: only the first so many pictures.
         size: resize to size × size. Sets with a published corruption table are corrupted first and resized then, all
             others the other way round.
@@ -70,7 +70,7 @@ def load(
     for option, value in (("limit", limit), ("size", size)):
         if value is not None and value < 1:
             raise InputError(f"{option}: expected 1 or more, got {value}")
-    place = Path(root).expanduser() if root is not None else default_root()
+    place = sources.place(root)
     resize_last = corrupted.table_of(base) is not None
     if name == base:
         if corruption is not None or severity is not None:
@@ -78,6 +78,7 @@ def load(
         found = _first(_clean(base, split, place, domain, size), limit)
     else:
         corruption, severity = corrupted.check_request(corruption, severity)
+        seed = whole_number("seed", seed)
         if split != "test":
             raise InputError(f"{name}: corrupted sets are made of the test split, got split={split!r}")
         whole = None
@@ -106,7 +107,7 @@ def _known(name: str, split: str, root: Path) -> ImageSet:
     spec = KNOWN[name]
     if split not in spec.splits:
         raise unknown(f"split of {name}", split, spec.splits)
-    stored = obtain(name, spec.splits[split], root)
+    stored = sources.obtain(name, spec.splits[split], root)
     return ImageSet(
         images=stored.data.images,
         labels=stored.data.labels,
@@ -124,7 +125,7 @@ def _pacs(split: str, root: Path, domain: str | None) -> ImageSet:
         raise unknown("domain of pacs", str(domain), spec.parts)
     if split not in ("train", "val", "test"):
         raise unknown("split of pacs", split, ("train", "val", "test"))
-    stored = obtain("pacs", domain, root)
+    stored = sources.obtain("pacs", domain, root)
     images: Images = stored.data.images
     labels: Labels = stored.data.labels
     if split != "test":  # every tenth picture is held out; classes lie one after the other, so all are covered
@@ -174,9 +175,16 @@ def _digits(split: str) -> ImageSet:
 def _folder(split: str, root: Path, size: int | None) -> ImageSet:
     if not root.is_dir():
         raise DataError(f"{root}: not a folder. Give root= the directory with one folder of pictures per class")
-    other = {"test": ("test", "val"), "val": ("val", "test")}.get(split, (split,))
-    here = next((root / below for below in other if (root / below).is_dir()), root)
-    data = from_class_folders(here, size)
+    _check_split("folder", split)
+    splits = [below for below in _SPLITS if class_names(root / below)]  # a class may be called train: it has no folders
+    here = root
+    if splits:
+        other = {"test": ("test", "val"), "val": ("val", "test")}.get(split, (split,))
+        chosen = next((below for below in other if below in splits), None)
+        if chosen is None:
+            raise DataError(f"{root}: holds {', '.join(splits)} but no {split}. Give split={splits[0]!r}")
+        here = root / chosen
+    data = from_class_folders(here, size, class_names(*(root / below for below in splits)))
     return ImageSet(
         images=data.images,
         labels=data.labels,
@@ -188,7 +196,13 @@ def _folder(split: str, root: Path, size: int | None) -> ImageSet:
     )
 
 
+def _check_split(name: str, split: str) -> None:
+    if split not in _SPLITS:
+        raise unknown(f"split of {name}", split, _SPLITS)
+
+
 def _arrays(split: str, root: Path) -> ImageSet:
+    _check_split("arrays", split)
     if root.suffix == ".npz":
         pixels, numbers = _from_npz(root)
     else:
@@ -224,7 +238,9 @@ def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
                         return images, labels
                     raise ValueError("a member is no array")
             raise DataError(f"{path}: expected arrays named images and labels, found {sorted(bundle)}")
-    except (ValueError, EOFError, OSError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except DataError:
+        raise
+    except Exception as error:  # a hostile header can raise anything
         raise DataError(f"{path}: not a whole .npz of plain numbers ({error})") from error
 
 

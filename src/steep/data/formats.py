@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from steep.data.archives import unpack_gz
 from steep.data.arrays import Images, Labels, as_labels
+from steep.data.known import PACS
 from steep.data.pickles import read_batch
 from steep.errors import DataError
 from steep.files import read_json
@@ -92,22 +93,34 @@ def natural(path: Path) -> list[tuple[int, str]]:
 
 def class_folders(folder: Path) -> Iterator[tuple[str, list[Path]]]:
     """Yield each class folder of `folder` by name with its pictures in natural order."""
-    for below in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
+    for name in class_names(folder):
+        below = folder / name
         inner = below / "images"  # Tiny-ImageNet's train folders have one more level
         files = (inner if inner.is_dir() else below).iterdir()
-        found = sorted((file for file in files if file.suffix.lower() in PICTURES), key=natural)
-        if found:
-            yield below.name, found
+        yield name, sorted((file for file in files if file.suffix.lower() in PICTURES), key=natural)
 
 
-def from_class_folders(folder: Path, size: int | None = None) -> Decoded:
-    """Decode a folder-per-class directory; classes in the order of their names."""
-    classes = list(class_folders(folder))
-    if not classes:
+def class_names(*folders: Path) -> tuple[str, ...]:
+    """Return the names of all class folders, sorted; empty ones too, since leaving one out moves every later label."""
+    found = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
+    return tuple(sorted(name for name in found if not name.startswith((".", "__"))))  # .git, __MACOSX
+
+
+def from_class_folders(folder: Path, size: int | None = None, classes: Sequence[str] = ()) -> Decoded:
+    """Decode a folder-per-class directory; labels index `classes`, by default its folders in the order of their names.
+
+    A folder with pictures that is none of `classes` is refused: its pictures have no label.
+    """
+    found = dict(class_folders(folder)) if folder.is_dir() else {}
+    names = tuple(classes) or tuple(found)
+    if strange := sorted(name for name, files in found.items() if files and name not in names):
+        raise DataError(f"{folder}: expected pictures of {', '.join(names[:10])} …, found a folder {strange[0]!r} too")
+    held = [(label, found.get(name, [])) for label, name in enumerate(names)]
+    paths = [path for _, files in held for path in files]
+    if not paths:
         raise DataError(f"{folder}: expected one folder of pictures per class, found none")
-    paths = [path for _, files in classes for path in files]
-    labels = np.repeat(np.arange(len(classes)), [len(files) for _, files in classes])
-    return Decoded(pictures(paths, size), labels.astype(np.int64), tuple(name for name, _ in classes))
+    labels = np.repeat(np.arange(len(names)), [len(files) for _, files in held])
+    return Decoded(pictures(paths, size), labels.astype(np.int64), names)
 
 
 def _planes(rows: NDArray[np.uint8], where: str) -> Images:
@@ -210,9 +223,9 @@ def _idx_array(folder: Path, stem: str, dims: int) -> NDArray[np.uint8]:
 def _tiny_imagenet(folder: Path, part: str) -> Decoded:
     here = folder / part
     listing = here / "val_annotations.txt"
+    classes = class_names(folder / "train")
     if part == "train" or not listing.exists():
-        return from_class_folders(here)  # val as some tools rearrange it
-    classes = tuple(sorted(entry.name for entry in (folder / "train").iterdir() if entry.is_dir()))
+        return from_class_folders(here, classes=classes)  # val as some tools rearrange it
     index = {wnid: label for label, wnid in enumerate(classes)}
     rows = [line.split("\t") for line in listing.read_text().splitlines() if line.strip()]
     try:
@@ -223,7 +236,7 @@ def _tiny_imagenet(folder: Path, part: str) -> Decoded:
 
 
 def _pacs(folder: Path, part: str) -> Decoded:
-    return from_class_folders(folder / part, 227)
+    return from_class_folders(folder / part, 227, PACS.classes)
 
 
 _GRID = Format(

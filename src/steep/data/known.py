@@ -34,6 +34,7 @@ class Known:
     title: str
     shape: tuple[int, int, int]  # (H, W, C)
     classes: tuple[str, ...]  # empty: read from the data
+    class_count: int = 0  # where they are read from the data
     parts: Mapping[str, Part]
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
     archives: tuple[str, ...] = ()  # file names (globs) looked for in the root
@@ -118,7 +119,8 @@ TINY_IMAGENET = Known(
     name="tiny-imagenet",
     title="Tiny-ImageNet",
     shape=(64, 64, 3),
-    classes=(),  # the 200 wnids, sorted
+    classes=(),  # the wnids, sorted
+    class_count=200,
     parts={"train": Part(count=100_000), "val": Part(count=10_000)},
     splits={"train": "train", "val": "val", "test": "val"},  # the real test labels were never published
     archives=("tiny-imagenet-200.zip",),

@@ -21,13 +21,26 @@ from typing import Any
 import numpy as np
 
 from steep import corruptions
+from steep.corruptions.apply import check as check_images
+from steep.corruptions.parameters import whole_number
 from steep.data.arrays import file_sha256, read_npy, write_npy
-from steep.data.corrupted import MANIFEST, SEVERITIES, check_request, chunks, has_jpeg_pass, manifest_of, table_of
+from steep.data.corrupted import (
+    MANIFEST,
+    SEVERITIES,
+    check_device,
+    check_request,
+    check_shape,
+    chunks,
+    has_jpeg_pass,
+    manifest_of,
+    table_of,
+)
 from steep.data.downloads import Progress, silent
 from steep.data.growing import ArrayFile, PictureFolder
 from steep.data.imageset import ImageSet
+from steep.data.locks import locked
 from steep.errors import DataError, InputError
-from steep.files import explained, make_folder, write_json
+from steep.files import explained, write_json
 from steep.version import __version__
 
 _IDENTITY = ("set", "digest", "count", "seed", "table", "version", "layout")
@@ -55,7 +68,7 @@ def write(
     data: ImageSet,
     out: str | os.PathLike[str],
     *,
-    only: Sequence[str] | None = None,
+    only: str | Sequence[str] | None = None,
     severities: Sequence[int] = SEVERITIES,
     seed: int = 0,
     device: str = "cpu",
@@ -64,13 +77,18 @@ def write(
     """Write corrupted variants of a clean set below `out`; call again with the same arguments to go on.
 
     `only` names the corruptions (by default the 15 of the benchmark). Finished files are checked against the manifest
-    and kept. A folder made with another seed, set or version is refused, as is a file that steep did not write.
+    and kept. A folder made with another seed, set or version is refused, as is one with corrupted sets in it that steep
+    did not write.
     """
     folder = Path(out)
     layout = "folders" if has_jpeg_pass(data.name) else "arrays"
-    jobs = plan(tuple(corruptions.BENCHMARK) if only is None else only, severities, layout)
-    with explained(folder):
-        make_folder(folder)
+    names = tuple(corruptions.BENCHMARK) if only is None else (only,) if isinstance(only, str) else only
+    jobs = plan(names, severities, layout)
+    seed = whole_number("seed", seed)
+    check_images(data.images[:1])  # everything that can be wrong is said before a folder is made
+    check_shape(data)
+    check_device(device)
+    _refuse_others(folder)
     with _locked(folder):
         manifest = _opened(data, folder, seed, layout)
         if layout == "arrays":
@@ -91,12 +109,9 @@ def plan(only: Sequence[str], severities: Sequence[int], layout: str = "arrays")
     >>> [job.target for job in plan(["fog"], (5, 1))], [job.target for job in plan(["fog"], (5, 1), "folders")]
     (['fog_s1_s5.npy'], ['fog/1', 'fog/5'])
     """
-    levels = tuple(sorted(set(severities)))
-    if not levels or not only:
+    if not len(severities) or not only:
         raise InputError("nothing to write: give at least one corruption and one severity")
-    for corruption in only:
-        for severity in levels:
-            check_request(corruption, severity)
+    levels = tuple(sorted({check_request(name, severity)[1] for name in only for severity in severities}))
     if layout == "folders":
         return [Job(f"{name}/{level}", name, (level,)) for name in dict.fromkeys(only) for level in levels]
     tail = "" if levels == SEVERITIES else "".join(f"_s{level}" for level in levels)
@@ -117,15 +132,28 @@ def _opened(data: ImageSet, folder: Path, seed: int, layout: str) -> dict[str, A
         "files": {},
     }
     there = manifest_of(folder)
-    if there is not None:
+    if there is None:
+        write_json(folder / MANIFEST, manifest)  # before any file, so that what follows is known to be steep's
+        return manifest
+    if any("corruption" in entry for entry in there["files"].values()):  # else it was stopped before the first file
         for key in _IDENTITY:
             if there.get(key) != manifest[key]:
                 raise DataError(
                     f"{folder}: already holds a set with {key} {there.get(key)!r}, asked for {manifest[key]!r}. "
                     "Choose another folder (--out)"
                 )
-        manifest["files"] = there["files"]
+    manifest["files"] = there["files"]
     return manifest
+
+
+def _refuse_others(folder: Path) -> None:
+    """Refuse a folder with corrupted sets that steep did not write: nobody could tell later which are whose."""
+    below = (folder / name / str(level) for name in corruptions.CORRUPTIONS for level in SEVERITIES)
+    found = [*sorted(folder.glob("*.npy")), *(place for place in below if place.is_dir())]
+    if found and manifest_of(folder) is None:  # in this order: a run that starts just now writes its manifest first
+        raise DataError(
+            f"{found[0]}: is there, but steep did not write it; it is left alone. Choose another folder (--out)"
+        )
 
 
 def _one(job: Job, data: ImageSet, folder: Path, manifest: dict[str, Any], device: str, progress: Progress) -> bool:
@@ -214,22 +242,9 @@ def _labels(data: ImageSet, folder: Path, manifest: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep a second run out of the same folder, where the system has locks; they end with the process."""
+    """Keep a second run out of the same folder."""
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    path = folder / ".steep-corrupt.lock"
-    with explained(path):
-        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{folder}: another run is writing here. Wait for it or choose another folder") from None
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        os.close(handle)
+        with locked(folder, ".steep-corrupt.lock", wait=False):
+            yield
+    except BlockingIOError:
+        raise DataError(f"{folder}: another run is writing here. Wait for it or choose another folder") from None

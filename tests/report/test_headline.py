@@ -1,0 +1,25 @@
+"""The README's numbers are those of the stored rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+HOME = Path(__file__).parents[2]
+sys.path.insert(0, str(HOME))
+
+from benchmarks import headline  # noqa: E402
+
+
+def test_the_readme_shows_the_stored_rows():
+    readme = (HOME / "README.md").read_text(encoding="utf-8")
+    assert headline.written(readme) == readme
+
+
+def test_its_means_are_those_of_the_rows_by_hand():
+    rows = [json.loads(line) for line in headline.ROWS.read_text(encoding="utf-8").splitlines()]
+    for method in ("source", "tent", "tea"):
+        own = [row["accuracy"] for row in rows if row["spec"]["method"] == method]
+        assert len(own) == 15
+        assert f"| {method} | {100 * sum(own) / 15:.2f} |" in headline.table()
