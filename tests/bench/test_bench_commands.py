@@ -127,7 +127,13 @@ def test_bad_input_is_one_line_with_the_fix_and_loses_nothing(
     assert "Known: local, ray" in told
 
     told = failing(capsys, *good, "--weights", str(weights), "--device", "abacus")
-    assert "--device abacus: cannot be used here" in told
+    assert "--device: expected one that works here, such as cpu, got 'abacus'" in told
+
+    told = failing(capsys, *good, "--weights", str(weights), "--engine", "ray", "--device", "cuda")
+    assert "--device cuda: the ray engine takes none" in told
+    assert "--gpus" in told
+    told = failing(capsys, *good, "--weights", str(weights), "--gpus", "0.5")
+    assert "--gpus 0.5: is for --engine ray" in told
 
     (tmp_path / "mine.toml").write_text('kind = "bench"\nsevrities = [5]\n', encoding="utf-8")
     told = failing(capsys, "bench", str(tmp_path / "mine.toml"))
@@ -241,7 +247,17 @@ def test_the_catalogues(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert "unknown kind" in failing(capsys, "recipes", "--kind", "soup")
 
 
-@pytest.mark.parametrize("command", ["bench", "report", "methods", "models", "recipes"])
+def test_names_are_printed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither markup nor emoji nor a line break: a path can be copied, whatever it holds."""
+    place = tmp_path / "a:two:b[red]" / ("long" * 30)
+    words = ["--set", "weights=untrained", "--only", "method=bn", "--only", "shift=fog", "--limit", "10"]
+    assert main(["bench", "digits", "--store", str(place), "--device", "cpu", *words]) == 0
+    assert f"to see them: steep report {place / 'rows.jsonl'}\n" in capsys.readouterr().err
+    assert main(["bench", "digits", "--store", str(place), "--device", "cpu", "--dry-run", *words]) == 0
+    assert f"1 of them in {place / 'rows.jsonl'} already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["bench", "report", "methods", "models", "recipes", "demo", "train", "predict"])
 def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert f"Example: steep {command}" in " ".join(capsys.readouterr().out.split())

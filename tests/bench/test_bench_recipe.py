@@ -187,6 +187,19 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         ({"tent": "tent = { lrr = 1 }"}, r"unknown hyper-parameter of tent 'lrr': did you mean 'lr'"),
         ({"tent": 'tent = { lr = "fast" }'}, r"lr: expected such as 0.001, got 'fast'"),
         ({"tent": "tent = 3"}, r"expected a table such as \{\}, got 3"),
+        ({"shifts": 'shifts = [["fog"]]'}, r"shifts: expected a plain list, got \[\['fog'\]\]"),
+        ({"data": 'data = "digits-c"\nseverities = [5.0]'}, r"severities: expected some of 1, 2, 3, 4, 5, got \[5.0\]"),
+        ({"data": 'data = "digits-c"\nseverities = [true]'}, r"severities: expected some of 1, 2, 3, 4, 5"),
+        ({"data": 'data = "digits-c"\nsettings = [["paper"]]'}, r"settings: expected a plain list"),
+        ({"data": 'data = "digits-c"\nseeds = [1.5]'}, r"seeds: expected such as 0..4, 0,3 or \[0, 1\], got \[1.5\]"),
+        ({"data": 'data = "digits-c"\nlimit = 0'}, r"limit: expected a whole number of 1 or more, got 0"),
+        ({"data": 'data = "digits-c"\nsize = -3'}, r"size: expected a whole number of 1 or more, got -3"),
+        ({"data": 'data = "digits-c"\nprotocol = "label-shift"\ndelta = 0'}, r"delta: expected a finite number more"),
+        (
+            {"data": 'data = "pacs"', "tent": "tent = {}\n[sources]\nphoto = 3\n"},
+            r"sources.photo: expected a table, got 3",
+        ),
+        ({"tent": "tent = { lr = nan }"}, r"lr: expected a finite number, got nan"),
         ({"tent": 'tent = { settings = ["best"] }'}, r"setting: expected 'paper' or 'tuned', got 'best'"),
     ],
 )
@@ -201,6 +214,10 @@ def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], said: str) -
         ({"sets": ["tea"]}, r"--set: expected NAME=VALUE"),
         ({"sets": ["tae.lr=1"]}, r"unknown method to set 'tae': did you mean 'tea'"),
         ({"sets": ["batch=1"]}, r"unknown key of --set 'batch': did you mean 'batch_size'"),
+        ({"sets": ["tea.lr=nan"]}, r"lr: expected a finite number, got nan"),
+        ({"sets": ["tea.lr=inf"]}, r"lr: expected a finite number, got inf"),
+        ({"sets": ["model=wrn-40-22x"]}, r"unknown model 'wrn-40-22x': did you mean 'wrn-40-2'"),
+        ({"sets": ["limit=0"]}, r"limit: expected a whole number of 1 or more"),
         ({"only": ["fog"]}, r"--only: expected such as method=tea,tent"),
         ({"only": ["shit=fog"]}, r"unknown thing to choose by in --only 'shit': did you mean 'shift'"),
         ({"only": ["method=tae"]}, r"unknown method in --only 'tae': did you mean 'tea'"),
@@ -222,6 +239,9 @@ def test_other_kinds_and_missing_keys_are_refused(tmp_path: Path) -> None:
         plan(str(tmp_path / "short.toml"))
     with pytest.raises(UnknownNameError, match="did you mean 'digits'"):
         plan("digit")
+    (tmp_path / "other.toml").write_bytes(b"\xff\xfe kind")
+    with pytest.raises(InputError, match=r"other.toml: expected a text file in UTF-8"):
+        plan(str(tmp_path / "other.toml"))
 
 
 def test_weights_are_found_by_name_and_missing_ones_named_with_the_command(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,22 +12,22 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import steep
 from steep import models
 from steep.cli import main
 from steep.data import load
-from steep.errors import DataError, InputError, UnknownNameError
+from steep.errors import CheckpointError, DataError, InputError, UnknownNameError
 from steep.models import checkpoints
 from steep.predicting import load_model, open_pictures, predict
 from steep.predicting.table import Row, write_table
+from steep.training import TrainingSpec, train
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> Path:
     """A digits model that has learnt a little, with the metadata `steep train` writes."""
-    from steep.training import TrainingSpec, train
-
     spec = TrainingSpec.from_recipe("train-digits", {"epochs": 4, "limit": 640})
     return train(spec, tmp_path_factory.mktemp("weights") / "digits.safetensors").weights
 
@@ -304,3 +306,69 @@ def test_class_names_have_to_be_as_many_as_logits(weights, digits, tmp_path):
     np.save(tmp_path / "floats.npy", np.zeros((2, 8, 8, 1)))
     with pytest.raises(DataError, match="images must be uint8"):
         open_pictures(tmp_path / "floats.npy")
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path):
+    rows = [Row("=cmd!A1.png", "=1+1", 0.5, -1.0), Row("-a.png", "-1", 0.5, 1.0), Row("a.png", "@x", None, None, "")]
+    found = rows_of(write_table(rows, tmp_path / "p.csv"))
+    assert [row["file"] for row in found] == ["./=cmd!A1.png", "./-a.png", "a.png"]  # which still name the files
+    assert [row["class"] for row in found] == ["'=1+1", "-1", "'@x"]
+    assert [row["energy"] for row in found] == ["-1.000000", "1.000000", ""]
+
+
+def test_folders_whose_names_are_no_text_become_classes_all_the_same(tmp_path, digits):
+    root = os.fsencode(tmp_path / "pictures")
+    for number, (image, label) in enumerate(zip(*digits, strict=True)):
+        place = root + b"/\xff%d" % label
+        os.makedirs(place, exist_ok=True)
+        with open(place + b"/%d.png" % number, "wb") as file:
+            Image.fromarray(image[..., 0]).save(file, format="png")
+    code = tmp_path / "mine.py"
+    code.write_text("import steep\ndef make():\n    return steep.models.build('wrn-10-1', 10)\n")
+    out = tmp_path / "p.csv"
+    words = ["--model", f"{code}:make", "--images", str(tmp_path / "pictures"), "--out", str(out), "--device", "cpu"]
+    assert main(["predict", *words, "--method", "bn"]) == 0
+    rows = rows_of(out)
+    assert len(rows) == 60
+    assert {row["class"] for row in rows} <= {f"\\xff{number}" for number in range(10)}
+    assert rows[0]["file"].startswith("\\xff0/")
+
+
+def test_hostile_metadata_is_not_believed(weights, tmp_path):
+    tensors = checkpoints.read(weights).tensors
+    said = {"classes": json.dumps([0, None, *range(2, 10)]), "image_shape": '["x", "x", 1]', "run": "[" * 100_000}
+    save_file({name: value.contiguous() for name, value in tensors.items()}, tmp_path / "w.safetensors", said)
+    loaded = load_model("wrn-10-1", weights=tmp_path / "w.safetensors")
+    assert loaded.classes == ("0", "None", *"23456789")
+    assert loaded.size is None
+    with pytest.raises(CheckpointError, match="made with another recipe"):
+        train(TrainingSpec.from_recipe("train-digits"), tmp_path / "w.safetensors", resume=True)
+
+
+def test_what_cannot_work_is_said_before_the_pictures_are_read(weights, folder, tmp_path, capsys, monkeypatch):
+    quits = tmp_path / "quits.py"
+    quits.write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "file").write_text("")
+    call = ["predict", "--images", str(folder), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
+    mine = ["--model", "wrn-10-1", "--weights", str(weights)]
+    monkeypatch.setattr("steep.predicting.pictures.picture", None)  # whoever reads one fails
+    for words, said in (
+        ([*mine, "--seed", "-1"], "seed: expected 0 or more, got -1"),
+        ([*mine, "--save-state", str(tmp_path / "file" / "s")], "file"),
+        ([*mine, "--save-weights", str(tmp_path / "file" / "w.safetensors")], "file"),
+        (["--model", f"{quits}:make"], "SystemExit: 3"),
+    ):
+        assert main([*call, *words]) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert "Traceback" not in told
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_a_name_does_not_speak_to_the_terminal(weights, folder, tmp_path, capsys):
+    (folder / "3" / "zz\x1b[31m:two:[red].png").write_bytes(b"nothing")
+    call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder)]
+    assert main([*call, "--out", str(tmp_path / "p.csv"), "--method", "bn", "--device", "cpu"]) == 0
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert r"3/zz\x1b[31m:two:[red].png" in said

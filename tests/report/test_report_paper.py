@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from steep import recipes
+from steep.bench.recipe import plan
 from steep.methods import METHODS
-from steep.report.paper import benchmark, figure
+from steep.report.paper import as_in_paper, benchmark, figure
 
 BLOCKS: list[dict[str, Any]] = recipes.paper()["block"]
 # The paper prints 56.18 for TEA on CIFAR-100-C; the errors it prints give 56.07. Kept as printed.
@@ -110,3 +111,18 @@ assert "torch" not in {{name.split(".")[0] for name, module in sys.modules.items
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in recipes.names("bench") if name.startswith(("table", "appendix", "clean"))]
+)
+def test_the_recipes_of_the_tables_are_runs_the_figures_are_of(name: str) -> None:
+    cells = plan(name, only=["setting=paper"], require=False).cells
+    assert all(as_in_paper(cell.to_json()) for cell in cells)
+    changed = plan(name, only=["setting=paper"], sets=["batch_size=64"], require=False).cells
+    assert not any(as_in_paper(cell.to_json()) for cell in changed)
+
+
+@pytest.mark.parametrize("name", ["batch-size-1", "continual", "mixed", "label-shift", "demo"])
+def test_other_streams_have_no_figure(name: str) -> None:
+    assert not any(as_in_paper(cell.to_json()) for cell in plan(name, require=False).cells)

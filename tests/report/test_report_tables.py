@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ SPEC: dict[str, Any] = {
     "predict": "before",
     "steps": 1,
     "episodic": False,
+    "guard": "off",
     "hyper": {},
     "seed": 0,
 }
@@ -196,6 +198,7 @@ def test_clean_stands_beside_and_is_in_no_average() -> None:
 
 
 def paper_rows(method: str, accuracy: float, **more: Any) -> list[dict[str, Any]]:
+    more = {"batch_size": 200, **more}
     return [row(method, name, accuracy, data="cifar10-c", model="wrn-28-10", **more) for name in benchmark()]
 
 
@@ -215,7 +218,19 @@ def test_the_papers_figure_stands_beside_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"limit": 100}, {"setting": "tuned"}, {"protocol": "label-shift"}, {"label": "tea-fast"}]
+    "more",
+    [
+        {"limit": 100},
+        {"setting": "tuned"},
+        {"protocol": "label-shift"},
+        {"label": "tea-fast"},
+        {"batch_size": 1},
+        {"steps": 2},
+        {"episodic": True},
+        {"guard": "skip"},
+        {"hyper": {"lr": 1e-4}},
+        {"hyper": {"sgld_steps": 3}},
+    ],
 )
 def test_no_figure_of_the_paper_where_ours_is_of_something_else(more: dict[str, Any]) -> None:
     table = one(paper_rows("tea", 0.80, **more))
@@ -230,7 +245,7 @@ def test_no_average_of_the_paper_beside_an_average_over_other_shifts() -> None:
 
 def test_pacs_by_source_domain() -> None:
     rows = [
-        row("tea", target, 0.3, 0, data="pacs", model="resnet-18-bn", source="photo")
+        row("tea", target, 0.3, 0, data="pacs", model="resnet-18-bn", source="photo", batch_size=0, steps=10, size=32)
         for target in ("art_painting", "cartoon", "sketch")
     ]
     table = one(rows)
@@ -293,3 +308,64 @@ def test_every_row_of_the_grid_has_every_column() -> None:
 def test_nothing_to_report_says_so() -> None:
     with pytest.raises(InputError, match="at least one row"):
         build([])
+
+
+NASTY = "=cmd|'/C calc'!A1 <b>[x](javascript:1)`\n% \\input{secret}\x1b[31m"
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv"])
+def test_text_of_a_stranger_stays_text(form: str) -> None:
+    note = "no Fisher \n\\input{secret}"
+    text = FORMATS[form]([one([row("tea", "fog", 0.8, label=NASTY, weights=NASTY, notes=[note])])])
+    assert "\x1b" not in text
+    assert not any(line.lstrip().startswith(("% \\input", "\\input")) for line in text.splitlines())
+    if form == "markdown":
+        assert "<b>" not in text
+        assert "[x](" not in text
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| ")}
+        assert widths == {9}  # no cell of its own made of a bar inside
+    if form == "csv":
+        for found in csv.DictReader(io.StringIO(text)):
+            assert found["method"].startswith("'=cmd")
+            assert not any(value.startswith(("=", "+", "@")) for value in found.values())
+
+
+def test_csv_says_what_decided_a_number() -> None:
+    text = as_csv([one([row("tea", "fog", 0.8, hyper={"lr": 0.5, "start": [0, 1]}, guard="skip", steps=3)])])
+    found = next(csv.DictReader(io.StringIO(text)))
+    assert found["hyper"] == '{"lr": 0.5, "start": [0, 1]}'
+    assert (found["guard"], found["steps"], found["weights_sha256"]) == ("skip", "3", "ab" * 32)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"schema": 1, "key": "k", "spec": {}}, "without data, shift, severity, method, accuracy, n"),
+        ({"schema": 1, "key": "k", "spec": 3, "accuracy": 0.5, "n": 1}, "without data, shift, severity, method"),
+        ({**row("tea", "fog", 0.5), "accuracy": None}, "without accuracy"),
+    ],
+)
+def test_a_row_that_is_none_is_named(broken: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"expected rows of steep bench, got one .*{said}"):
+        build([row("tea", "fog", 0.5), broken])
+
+
+def test_a_table_says_what_a_reader_would_not_see() -> None:
+    def notes(*rows: dict[str, Any]) -> str:
+        return " ".join(one(list(rows)).notes)
+
+    assert "the guard undid 5 steps" in notes(
+        row("tea", "fog", 0.8, guard="skip", undone=2), row("tea", "snow", 0.8, guard="skip", undone=3)
+    )
+    same, other = [{"sha256": "a"}], [{"sha256": "b"}]
+    first, second = row("source", "fog", 0.5), row("tea", "fog", 0.8)
+    first["data"], second["data"] = same, other
+    assert "not all methods saw the same images of a shift" in notes(first, second)
+    second["data"] = same
+    assert "same images" not in notes(first, second)
+    half = [row("tea", "fog", 0.8), row("tea", "snow", 0.6), row("tea", "fog", 0.9, seed=1)]
+    assert "not finished: tea; averages are over the seeds that are whole" in notes(*half)
+    assert "not finished" not in notes(*half[:2])
+    assert "no figure of the paper where batch" in notes(*paper_rows("tea", 0.8, batch_size=64))
+    assert "no figure of the paper" not in notes(*paper_rows("tea", 0.8))
+    assert "no figure of the paper" not in notes(*half)  # there is none of digits anyway

@@ -107,3 +107,27 @@ def test_a_path_never_becomes_part_of_the_name(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('kind = "train"\ndata = "digits"\nmodel = "wrn-10-1"\nepochs = 1\nbatch_size = 8\nlr = 1')
     assert TrainingSpec.from_recipe(str(file)).recipe == "mine"
+
+
+def test_the_shipped_weights_are_those_of_the_row_beside_them():
+    """What `steep demo` adapts: its file, its metadata and its training row say the same."""
+    import json
+    from importlib import resources
+
+    import steep
+    from steep.models import checkpoints
+    from steep.training.record import flat
+
+    folder = resources.files("steep") / "assets"
+    row = json.loads((folder / "cifar10-wrn-40-2.json").read_text(encoding="utf-8"))
+    with resources.as_file(folder / "cifar10-wrn-40-2.safetensors") as file:
+        stored = checkpoints.read(file)
+        assert file.stat().st_size == row["bytes"] < 4.6e6
+        model = steep.models.build("wrn-40-2", 10)
+        checkpoints.load(model, file)
+    said = flat({key: value for key, value in row.items() if key not in ("spec", "bytes", "history")})
+    assert stored.metadata == said
+    for key in ("data", "architecture", "recipe", "seed", "accuracy", "classes", "device", "versions"):
+        assert key in said
+    assert row["accuracy"] == row["history"][-1]["test_accuracy"] > 0.94
+    assert row["spec"]["recipe"] == "train-cifar10-wrn-40-2"

@@ -27,7 +27,7 @@ from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Recent, Sources
 from steep.bench.spec import SEQUENCE, Cell
 from steep.core.adapter import Adapter
-from steep.core.precision import use_bfloat16
+from steep.core.precision import half_precision
 from steep.data import Batches, ImageSet, Shift, batches, stream
 from steep.errors import InputError, SteepWarning
 from steep.methods import adapt
@@ -61,6 +61,7 @@ class Streamed:
 
     stretches: list[Stretch]
     seconds: float
+    undone: int  # steps the guard has undone
 
 
 def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch: Watch | None = None) -> Row:
@@ -92,7 +93,8 @@ def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch:
         after = mean_energy(logits)
         bare = _bare(cell)
         before = _source_energies.get(
-            (bare, str(device)), lambda: after if cell.method == "source" else _source_energy(bare, model, sets, device)
+            (bare, str(device), *(data.digest for data in sets)),
+            lambda: after if cell.method == "source" else _source_energy(bare, model, sets, device),
         )
     notes += [str(warning.message) for warning in caught if issubclass(warning.category, SteepWarning)]
     for warning in caught:
@@ -110,6 +112,7 @@ def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch:
         "segments": _segments(cell, done.stretches),
         "data": [{"origin": data.origin, "sha256": data.digest, "images": len(data)} for data in sets],
         "notes": notes,
+        **({} if cell.guard == "off" else {"undone": done.undone}),
         "seconds": done.seconds,
         "images_per_s": found["n"] / done.seconds,
         "peak_memory": memory,
@@ -182,8 +185,9 @@ def _held(cell: Cell) -> str:
 
 def _used(cell: Cell, model: nn.Module, device: torch.device) -> str:
     """Name the precision that was used in the end: `auto` depends on the device, and TF32 is of GPUs alone."""
-    if use_bfloat16(_held(cell), next(model.parameters())):
-        return "bfloat16"
+    half = half_precision(_held(cell), next(model.parameters()))
+    if half is not None:
+        return str(half).removeprefix("torch.")
     return "tf32" if device.type == "cuda" and cell.precision != "float32" else "float32"
 
 
@@ -192,12 +196,16 @@ def _stream(
 ) -> Streamed:
     shifts = [Shift(name, level, data) for (name, level), data in zip(cell.shifts, sets, strict=True)]
     size = cell.batch_size or max(map(len, sets))
-    segments = stream(cell.protocol, shifts, size, device=device, seed=cell.seed, delta=cell.delta or 0.1)
+    segments = stream(
+        cell.protocol, shifts, size, device=device, seed=cell.seed, delta=0.1 if cell.delta is None else cell.delta
+    )
     stretches: list[Stretch] = []
+    undone = 0
     view = _Watcher(watch, sum(map(len, sets)) * (2 if cell.protocol == "gradual" else 1))
     begun = _now(device)
     for index, segment in enumerate(segments):
         if segment.reset and index:
+            undone += _undone(adapter, cell)  # a reset forgets the count
             adapter.reset()
         logits, labels = [], []
         for x, y in resident(segment.batches):
@@ -207,7 +215,14 @@ def _stream(
             view.see(answer, y)
         answers, truth, origin = torch.cat(logits), torch.cat(labels), _origin(segment.batches)
         stretches.append(Stretch(segment.name, segment.severity, segment.reset, answers, truth, origin))
-    return Streamed(stretches, max(_now(device) - begun, 1e-9))
+    seconds = max(_now(device) - begun, 1e-9)
+    return Streamed(stretches, seconds, undone + _undone(adapter, cell))
+
+
+def _undone(adapter: Adapter, cell: Cell) -> int:
+    """Ask the guard what it has undone since the last reset, which waits for the device; without a guard, nothing."""
+    report = adapter.last if cell.guard != "off" else None
+    return 0 if report is None else report.undone
 
 
 def _origin(mixed: Batches) -> Tensor | None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from steep.bench import estimate
-from steep.bench.rows import Row
+from steep.bench.rows import Row, StoreError
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.errors import CheckpointError, DataError, SteepError
 
-FATAL = (DataError, CheckpointError)
+FATAL = (DataError, CheckpointError, StoreError)
 """Errors that every further cell would meet too: the bench ends at once, with what is stored."""
 
 POLL_SECONDS = 0.5  # between looks at cells that another process is at

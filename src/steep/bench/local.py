@@ -63,4 +63,5 @@ def run(
 def _watch(board: Board, cell: Cell) -> one.Watch | None:
     if board.progress is silent:
         return None
-    return lambda done, total, accuracy: board.tell(cell, accuracy, done / max(1, total))
+    # Never a whole share: a cell is done when its row is stored.
+    return lambda done, total, accuracy: board.tell(cell, accuracy, min(done / max(1, total), 0.999))

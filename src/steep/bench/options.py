@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -16,6 +17,9 @@ Kinds: TypeAlias = tuple[type, ...]
 CHOICES = ("method", "shift", "severity", "seed", "setting", "source")
 """What --only can choose by."""
 
+POSITIVE = ("size", "channels", "limit")
+"""Keys of which 0 or less makes no sense."""
+
 
 def parse_seeds(text: Any) -> list[int]:
     """Read seeds: a list, one number, `0..4` (both ends included) or `0,3`.
@@ -29,12 +33,19 @@ def parse_seeds(text: Any) -> list[int]:
             found = list(range(first, last + 1))
         else:
             words = text.split(",") if isinstance(text, str) else text if isinstance(text, list) else [text]
-            found = [int(word) for word in words]
+            found = [_whole(word) for word in words]
     except ValueError:
         found = []
     if not found or min(found) < 0:
         raise InputError(f"seeds: expected such as 0..4, 0,3 or [0, 1], got {text!r}")
     return list(dict.fromkeys(found))
+
+
+def _whole(word: Any) -> int:
+    """Read a whole number, typed or written; 1.5 is none, though `int` would make one of it."""
+    if isinstance(word, (str, int)) and not isinstance(word, bool):
+        return int(word)
+    raise ValueError(word)
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -78,6 +89,8 @@ def choices(only: Iterable[str]) -> dict[str, set[str]]:
 def hyper(where: str, name: str, setting: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Resolve every hyper-parameter of a method; a whole number passes for a float, another kind does not pass.
 
+    Nor does a number that is not finite: it would decide a result and has no place in a row's spec.
+
     >>> hyper("here", "tent", "paper", {"lr": 1})["lr"]
     1.0
     """
@@ -86,6 +99,8 @@ def hyper(where: str, name: str, setting: str, given: Mapping[str, Any]) -> dict
     for item in fields(base):
         if item.name in values:
             default, value = getattr(base, item.name), values[item.name]
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{where}: {item.name}: expected a finite number, got {value!r}")
             if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
                 values[item.name] = float(value)
             elif default is not None and value is not None and not _alike(default, value):
@@ -114,16 +129,22 @@ def _alike(default: object, value: object) -> bool:
     return isinstance(value, type(default)) or (isinstance(default, (int, float)) and isinstance(value, (int, float)))
 
 
-def check(where: str, table: Mapping[str, Any], known: Mapping[str, Kinds]) -> None:
+def check(where: str, table: Any, known: Mapping[str, Kinds]) -> None:
     """Refuse a key nobody reads, and a value of another kind than its key has.
 
     >>> check("recipe mine", {"steps": "two"}, {"steps": (int,)})
     Traceback (most recent call last):
     steep.errors.InputError: recipe mine: steps: expected int, got 'two'
     """
+    if not isinstance(table, Mapping):
+        raise InputError(f"{where}: expected a table, got {table!r}")
     recipes.check_keys(where, table, known)
     for key, value in table.items():
         kinds = known[key]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             words = " or ".join(kind.__name__ for kind in kinds)
             raise InputError(f"{where}: {key}: expected {words}, got {value!r}")
+        if isinstance(value, list) and any(isinstance(one, (list, dict)) for one in value):
+            raise InputError(f"{where}: {key}: expected a plain list, got {value!r}")
+        if key in POSITIVE and isinstance(value, int) and value < 1:
+            raise InputError(f"{where}: {key}: expected a whole number of 1 or more, got {value!r}")

@@ -184,6 +184,12 @@ class _Driver:
                 continue
             try:
                 self.flying[self.send(cell)] = key
+            except FATAL:
+                self.board.store.release(key)
+                raise
+            except Exception as error:  # as in the local engine: such a cell fails alone
+                self.board.store.release(key)
+                self.board.fail(key, error)
             except BaseException:
                 self.board.store.release(key)
                 raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from steep import corruptions, recipes
 from steep.bench import weights
@@ -18,6 +21,7 @@ from steep.data import NAMES, PROTOCOLS
 from steep.data.known import KNOWN
 from steep.errors import InputError, unknown
 from steep.methods import METHODS, make
+from steep.models import build
 
 _ONE_SHIFT = ("reset", "label-shift")  # protocols under which every shift is a cell of its own
 
@@ -117,12 +121,12 @@ def plan(
         if needed not in table:
             raise InputError(f"{where}: expected the key {needed!r}, got {', '.join(table)}")
     chosen = choices(only)
-    build = _Builder(where, {**table, "set": given_hyper}, chosen, seeds)
-    cells = list(build.cells())
-    _refuse_strangers(chosen, cells, build.everything)
+    builder = _Builder(where, {**table, "set": given_hyper}, chosen, seeds)
+    cells = list(builder.cells())
+    _refuse_strangers(chosen, cells, builder.everything)
     names = sorted({cell.weights for cell in cells} - {UNTRAINED})
     files = {name: weights.find(name, given, root) for name in names}
-    train = {cell.weights: build.train(cell.source) for cell in cells}
+    train = {cell.weights: builder.train(cell.source) for cell in cells}
     for name, file in files.items():
         if require and (file is None or not file.is_file()):
             raise weights.missing(name, train[name], given, root)
@@ -140,6 +144,8 @@ class _Builder:
         base = self.data.removesuffix("-c")
         if base not in NAMES:
             raise unknown(f"data of {where}", self.data, (*NAMES, *(f"{name}-c" for name in NAMES)))
+        with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
+            build(table["model"], 2)
         self.protocol = table.get("protocol", "reset")
         if self.protocol not in PROTOCOLS:
             raise unknown(f"protocol of {where}", self.protocol, PROTOCOLS)
@@ -199,7 +205,7 @@ class _Builder:
                 known = (CLEAN, *groups, *(corruptions.CORRUPTIONS if corrupted else ()))
                 raise unknown(f"shift of {self.where}", str(name), known)
         severities = self.table.get("severities", [5])
-        if not severities or any(s not in (1, 2, 3, 4, 5) for s in severities):
+        if not severities or any(type(s) is not int or not 1 <= s <= 5 for s in severities):  # True and 5.0 are none
             raise InputError(f"{self.where}: severities: expected some of 1, 2, 3, 4, 5, got {severities}")
         return [(n, s) for n in names if n != CLEAN for s in severities] + [(n, 0) for n in names if n == CLEAN]
 
@@ -250,7 +256,7 @@ class _Builder:
                         hyper=as_hyper(resolved),
                         seed=seed,
                         protocol=self.protocol,
-                        delta=float(self.table.get("delta", 0.1)) if self.protocol == "label-shift" else None,
+                        delta=self._delta() if self.protocol == "label-shift" else None,
                         batch_size=_batch_size(where, run.get("batch_size", 200)),
                         steps=_at_least(where, "steps", run.get("steps", 1), 1),
                         episodic=run.get("episodic", False),
@@ -273,6 +279,12 @@ class _Builder:
             if target in (name, label):
                 found[parameter] = value
         return found
+
+    def _delta(self) -> float:
+        delta = float(self.table.get("delta", 0.1))
+        if not 0 < delta < math.inf:  # nan is neither
+            raise InputError(f"{self.where}: delta: expected a finite number more than 0, got {delta}")
+        return delta
 
     def _wanted(self, what: str, value: str) -> bool:
         return what not in self.chosen or value in self.chosen[what]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from steep.bench.engine import Outcome, Progress, Tick
     from steep.bench.recipe import Plan
     from steep.bench.spec import Cell
+    from steep.bench.store import Store
 
 
 def register(parent: typer.Typer) -> None:
@@ -63,16 +64,21 @@ def bench(
     from steep.bench.recipe import plan
     from steep.bench.sources import Disk
     from steep.bench.store import Store
-    from steep.errors import unknown
+    from steep.cli.train import chosen
+    from steep.errors import InputError, unknown
 
     if engine not in ("local", "ray"):
         raise unknown("engine", engine, ("local", "ray"))
+    if engine == "ray" and device is not None:
+        raise InputError(f"--device {device}: the ray engine takes none. Say how much of a GPU a cell takes: --gpus 1")
+    if engine == "local" and gpus:
+        raise InputError(f"--gpus {gpus:g}: is for --engine ray. On this machine: --device cuda")
     options = {"sets": sets or [], "only": only or [], "seeds": seeds, "limit": limit, "given": weights, "root": root}
     grid = plan(recipe, **options, require=not dry_run)  # type: ignore[arg-type]
     place = store or Path("runs") / grid.name
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)  # a path stays one word
     if dry_run:
-        _show(grid, place, best_device(device))
+        _show(grid, place, chosen(device))
         return
     disk = Disk(root, grid.found)
     with Store(place) as rows:
@@ -85,42 +91,36 @@ def bench(
                         grid.cells, rows, sources=disk, address=address, cpus=cpus, gpus=gpus, progress=progress
                     )
                 else:
-                    done = local.run(grid.cells, rows, sources=disk, device=best_device(device), progress=progress)
+                    done = local.run(grid.cells, rows, sources=disk, device=chosen(device), progress=progress)
         except KeyboardInterrupt:
-            kept = sum(cell.key() in rows for cell in grid.cells)
-            console.print(
-                f"stopped; {kept} of {len(grid.cells)} cells are in {rows.path}, the same command goes on from there",
-                markup=False,
-            )
+            tell_stopped(console, grid, rows)
             raise
         _tell(console, done, rows.path)
     if done.failed:
         raise typer.Exit(1)
 
 
-def best_device(asked: str | None) -> str:
-    """Choose a device: the one asked for, else cuda where it is; refuse what cannot be used here."""
-    import torch
-
-    from steep.errors import InputError
-
-    chosen = asked or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {chosen}: cannot be used here ({str(error).splitlines()[0]})") from error
-    return chosen
-
-
 def _tell(console: Console, done: Outcome, path: Path) -> None:
     console.print(f"{path}: {done.ran} cells run, {done.found} there already, {len(done.failed)} failed", markup=False)
+    tell_failures(console, done)
+    console.print(f"to see them: steep report {path}", markup=False)
+
+
+def tell_stopped(console: Console, grid: Plan, rows: Store) -> None:
+    """Say after Ctrl-C what is kept."""
+    kept = sum(cell.key() in rows for cell in grid.cells)
+    said = f"stopped; {kept} of {len(grid.cells)} cells are in {rows.path}, the same command goes on from there"
+    console.print(said, markup=False)
+
+
+def tell_failures(console: Console, done: Outcome) -> None:
+    """Name the cells that failed, a line for each reason."""
     reasons: dict[str, list[Cell]] = {}
     for cell, reason in done.failed:
         reasons.setdefault(reason, []).append(cell)
     for reason, cells in reasons.items():
         more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
         console.print(f"  {cells[0].name}{more}: {reason}", markup=False, style="red")
-    console.print(f"to see them: steep report {path}", markup=False)
 
 
 @contextlib.contextmanager
@@ -186,7 +186,7 @@ def _show(grid: Plan, place: Path, device: str) -> None:
     from steep.bench import estimate
     from steep.bench.rows import file_of, read
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     stored = {row["key"] for row in read(place)} if file_of(place).exists() else set()
     left = [cell for cell in grid.cells if cell.key() not in stored]
     first = grid.cells[0]
@@ -204,7 +204,7 @@ def _show(grid: Plan, place: Path, device: str) -> None:
     for name, file in grid.files.items():
         said = file if file is not None and file.is_file() else f"not found; make them: steep train {grid.train[name]}"
         console.print(f"weights {name}: {said}", markup=False)
-    console.print(table)
+    console.print(table, markup=False, soft_wrap=False)
     took = estimate.seconds(left, device)
     console.print(
         f"{len(grid.cells)} cells, {len(grid.cells) - len(left)} of them in {file_of(place)} already; "

@@ -72,6 +72,7 @@ def predict(
     from steep.cli.progress import bar
     from steep.cli.train import assignment, chosen
     from steep.errors import InputError
+    from steep.files import explained, make_folder
     from steep.models import Normalized
     from steep.predicting import load_model, open_pictures, write_table
     from steep.predicting import predict as run
@@ -80,6 +81,10 @@ def predict(
     check_table(out)
     if save_weights is not None and save_weights.suffix != ".safetensors":
         raise InputError(f"--save-weights: expected a name ending in .safetensors, got {save_weights.name!r}")
+    for target in (save_weights, save_state):
+        if target is not None:
+            with explained(target):
+                make_folder(target.parent)  # now, not after hours of predicting
     names = _names(classes)
     pictures = open_pictures(images)
     place = chosen(device)
@@ -93,7 +98,7 @@ def predict(
         mean=_numbers("--mean", mean),
         std=_numbers("--std", std),
     )
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     if model.startswith(("timm:", "torchvision:", "hf:")) and not isinstance(loaded.model, Normalized):
         console.print("no --mean and --std: the model is shown pictures in [0, 1]; most want more", style="yellow")
     with bar(console) as progress:
@@ -172,6 +177,15 @@ def _tell(console: Console, found: Predictions, method: str, out: Path) -> None:
     if found.unreadable:
         console.print(f"{len(found.unreadable)} not readable, skipped:", markup=False, style="yellow")
         for name in list(found.unreadable)[:_SHOWN]:
-            console.print(f"  {name}", markup=False)
+            console.print(f"  {_visible(name)}", markup=False)
         if len(found.unreadable) > _SHOWN:
             console.print(f"  and {len(found.unreadable) - _SHOWN} more; the table says which", markup=False)
+
+
+def _visible(name: str) -> str:
+    r"""Show a file's name without letting it speak to the terminal.
+
+    >>> print(_visible("a\x1b[31m.png"))
+    a\x1b[31m.png
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

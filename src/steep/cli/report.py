@@ -15,7 +15,7 @@ def register(parent: typer.Typer) -> None:
 
 def report(
     stores: Annotated[list[Path], typer.Argument(help="Stores: .jsonl files, or folders with rows.jsonl.")],
-    form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
+    form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, csv or html.")] = "terminal",
     out: Annotated[Path | None, typer.Option("--out", help="A file to write instead of the screen.")] = None,
 ) -> None:
     """Print tables: method × shift, mean ± deviation over seeds, average, mCE, and the paper's figures beside ours.
@@ -25,19 +25,22 @@ def report(
     Example: steep report runs/appendix-cifar10 runs/clean-cifar10 --format markdown
 
     Example: steep report runs/table-1-cifar10 --format latex --out table.tex
+
+    Example: steep report runs/digits --format html --out page.html
     """
     from steep.bench.rows import read
-    from steep.errors import InputError, unknown
+    from steep.errors import unknown
+    from steep.files import writing
     from steep.report.formats import FORMATS
+    from steep.report.page import html
     from steep.report.tables import build
 
-    if form not in FORMATS:
-        raise unknown("format", form, FORMATS)
-    text = FORMATS[form](build([row for store in stores for row in read(store)]))
+    formats = {**FORMATS, "html": html}
+    if form not in formats:
+        raise unknown("format", form, formats)
+    text = formats[form](build([row for store in stores for row in read(store)]))
     if out is None:
         typer.echo(text, nl=False)
         return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {out}: expected to write there, got {error.strerror or error}") from error
+    with writing(out) as file:  # whole or not at all
+        file.write(text.encode())

@@ -58,7 +58,7 @@ def train(
     if dry_run:
         _show(spec, plan(spec, root), target)
         return
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     try:
         with _bar(console, spec) as progress:
             trained = run(spec, target, root=root, device=chosen(device), resume=resume, progress=progress)
@@ -154,7 +154,7 @@ def _show(spec: TrainingSpec, found: Plan, target: Path) -> None:
     for name, text in rows.items():
         table.add_row(name, text)
     console = Console(highlight=False)
-    Console(width=None if console.is_terminal else 160, highlight=False, markup=False).print(table)
+    Console(width=None if console.is_terminal else 160, highlight=False, markup=False, emoji=False).print(table)
 
 
 def _time(seconds: float) -> str:

@@ -80,7 +80,7 @@ def load_model(
     tensors: Mapping[str, Tensor] = stored.tensors if stored else {}
     carried = {"mean", "std"} <= tensors.keys()  # saved with its `Normalized`
     said = stored.metadata if stored else {}
-    classes = tuple(classes) or tuple(_json(said.get("classes"), []))
+    classes = tuple(classes) or tuple(map(str, _json(said.get("classes"), [])))
     prefix = "model." if carried else ""
     count = num_classes or len(classes) or _rows(tensors.get(prefix + "fc.weight"), 0)
     planes = channels or _rows(tensors.get(prefix + "conv1.weight"), 1) or 3
@@ -107,7 +107,8 @@ def load_model(
     elif mean is not None and std is not None:
         model = models.Normalized(model, mean, std)
     shape = _json(said.get("image_shape"), [])
-    size = shape[0] if len(shape) == 3 and shape[0] == shape[1] else made.size if pretrained else None
+    told = len(shape) == 3 and shape[0] == shape[1] and type(shape[0]) is int and shape[0] > 0
+    size = shape[0] if told else made.size if pretrained else None
     return Loaded(model=model.eval(), classes=classes, channels=planes, size=size)
 
 
@@ -208,7 +209,7 @@ def _attempt(where: str, what: Callable[[], Any]) -> Any:
         return what()
     except (InputError, CheckpointError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script's own exit would end this program without a word
         lines = str(error).splitlines() or [""]
         raise InputError(f"model {where}: {type(error).__name__}: {lines[0]}") from error
 
@@ -220,6 +221,6 @@ def _rows(tensor: Tensor | None, dimension: int) -> int:
 def _json(text: str | None, default: list[Any]) -> list[Any]:
     try:
         found = json.loads(text) if text else default
-    except ValueError:
+    except (ValueError, RecursionError):
         return default
     return found if isinstance(found, list) else default

@@ -86,7 +86,9 @@ def open_pictures(path: str | os.PathLike[str]) -> Pictures:
     def read(index: int, size: int | None, channels: int) -> NDArray[np.uint8]:
         return _planes(picture(files[index], size), channels)
 
-    return Pictures(tuple(_text(file) for file in inside), tuple(file.parts[:-1] for file in inside), read)
+    # As text throughout: a folder may become the name of a class, and its bytes may be no UTF-8.
+    folders = tuple(tuple(map(_text, file.parts[:-1])) for file in inside)
+    return Pictures(tuple(_text(file.as_posix()) for file in inside), folders, read)
 
 
 def _array(file: Path) -> Pictures:
@@ -114,9 +116,9 @@ def _planes(pixels: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
     return np.array(Image.fromarray(pixels).convert("L"))[..., None]
 
 
-def _text(path: Path) -> str:
-    """Name a file with slashes, whatever bytes its name is made of."""
-    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+def _text(name: str) -> str:
+    """Write a name as text, whatever bytes it is made of."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _what(path: Path) -> str:

@@ -85,6 +85,8 @@ def predict(
     """
     if batch_size < 1:
         raise InputError(f"batch_size: expected 1 or more, got {batch_size}")
+    if seed < 0:
+        raise InputError(f"seed: expected 0 or more, got {seed}")
     if isinstance(method, str):
         method = make(method, setting, **checked(method, setting, hyper or {}))
     adapter = adapt(model, method, steps=steps, episodic=episodic, seed=seed, device=device)

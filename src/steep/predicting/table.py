@@ -14,6 +14,8 @@ from typing import Any
 from steep.errors import InputError
 from steep.files import explained, make_folder, writing
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a formula begins in one spreadsheet or another
+
 COLUMNS = ("file", "class", "probability", "energy", "skipped")
 
 
@@ -61,13 +63,35 @@ def write_table(rows: Iterable[Row], path: str | os.PathLike[str]) -> Path:
         table.writerow(COLUMNS)
         for row in every:
             numbers = ("" if value is None else f"{value:.6f}" for value in (row.probability, row.energy))
-            table.writerow((row.file, row.label or "", *numbers, row.skipped))
+            table.writerow((_file(row.file), _word(row.label or ""), *numbers, _word(row.skipped)))
         payload = text.getvalue().encode()
     else:
         payload = _parquet(every)
     with writing(path) as file:
         file.write(payload)
     return path
+
+
+def _file(name: str) -> str:
+    """Keep a spreadsheet from taking a file's name for a formula; with ./ before it, it still names the file."""
+    return f"./{name}" if name.startswith(_FORMULA) else name
+
+
+def _word(text: str) -> str:
+    """Do the same for a class name, which may come from a folder or a stranger's weights: with an apostrophe.
+
+    >>> _word("=1+1"), _word("-1"), _word("cat")
+    ("'=1+1", '-1', 'cat')
+    """
+    return f"'{text}" if text.startswith(_FORMULA) and not _number(text) else text
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parquet(rows: list[Row]) -> bytes:

@@ -34,7 +34,10 @@ def read(name: str) -> dict[str, Any]:
         path = Path(name).expanduser()
         if not path.is_file():
             raise InputError(f"recipe: no file {name}. The packaged recipes go by name: {', '.join(names())}")
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"recipe {name}: expected a text file in UTF-8 ({error})") from error
     else:
         packaged = resources.files(__name__) / f"{name}.toml"
         if name == "paper" or not packaged.is_file():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from steep.report.statistics import Spread
-from steep.report.tables import SPEED, Line, Table
+from steep.report.tables import SPEED, Line, Table, plain
 
 MISSING = "–"
 
@@ -37,6 +39,8 @@ _LATEX = {
     "Δ": r"$\Delta$",
     "−": "$-$",
 }
+
+_MARKDOWN = {"&": "&amp;", "<": "&lt;", **{letter: "\\" + letter for letter in "\\`*_|[]"}}
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -76,14 +80,22 @@ def grid(table: Table, mark: Callable[[str], str] = str, *, short: bool = False)
     return rows
 
 
+def entry(line: Line, column: str) -> str:
+    """Write one number of a table."""
+    ours = line.values[column].ours
+    if column == SPEED:
+        return MISSING if ours is None else f"{ours.mean:,.0f}"
+    return spread(ours)
+
+
 def markdown(tables: Sequence[Table]) -> str:
     """Write tables as Markdown."""
     parts = []
     for table in tables:
-        head, *body = grid(table, lambda text: f"**{text}**")
+        head, *body = grid(table, _bold)
         lines = [f"### {_md(table.title)}", "", *(f"- {_md(note)}" for note in table.notes), ""]
         lines += ["| " + " | ".join(map(_md, head)) + " |", "|---|" + "---:|" * (len(head) - 1)]
-        lines += ["| " + " | ".join(cell.strip().replace("|", "\\|") for cell in row) + " |" for row in body]
+        lines += ["| " + " | ".join(_md(cell.strip()) for cell in row) + " |" for row in body]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -92,7 +104,7 @@ def latex(tables: Sequence[Table]) -> str:
     """Write tables for LaTeX's booktabs; the best of every column is bold."""
     parts = []
     for table in tables:
-        head, *body = grid(table, lambda text: f"\x00{text}\x01")
+        head, *body = grid(table, _bold)
         lines = [f"% {note}" for note in (table.title, *table.notes)]
         lines += [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
         lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
@@ -107,22 +119,28 @@ def as_csv(tables: Sequence[Table]) -> str:
     """Write tables in long form: one line for each number, with everything that says what it is."""
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n")
-    about = ("data", "source", "model", "weights", "protocol", "batch_size", "size", "limit", "precision")
-    write.writerow(
-        [*about, "severities", "method", "setting", "predict", "column", "mean", "sd", "n", "paper", "difference"]
+    about = (
+        *("data", "source", "model", "weights", "weights_sha256", "protocol", "delta", "batch_size"),
+        *("size", "channels", "limit", "precision"),
     )
+    run = ("steps", "episodic", "guard")
+    numbers = ("mean", "sd", "n", "paper", "difference")
+    write.writerow([*about, "severities", "method", "setting", "predict", *run, "hyper", "column", *numbers])
     for table in tables:
         for line in table.lines:
             for column in table.columns:
                 value = line.values[column]
                 ours = value.ours
-                numbers = (ours.mean, ours.sd, ours.n) if ours else (None, None, None)
+                found = (ours.mean, ours.sd, ours.n) if ours else (None, None, None)
                 write.writerow(
                     [
-                        *(table.spec.get(name) for name in about),
+                        *(harmless(table.spec.get(name)) for name in about),
                         " ".join(map(str, table.severities)),
-                        *(line.name, line.setting, line.predict, column),
-                        *(_exact(n) for n in (*numbers, value.paper, value.difference)),
+                        *(harmless(text) for text in (line.name, line.setting, line.predict)),
+                        *(harmless(line.spec.get(name)) for name in run),
+                        json.dumps(line.spec.get("hyper") or {}, sort_keys=True),
+                        harmless(column),
+                        *(_exact(n) for n in (*found, value.paper, value.difference)),
                     ]
                 )
     return out.getvalue()
@@ -154,11 +172,17 @@ FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
 
 
 def _entry(line: Line, column: str, best: frozenset[str], mark: Callable[[str], str]) -> str:
-    ours = line.values[column].ours
-    if column == SPEED:
-        return MISSING if ours is None else f"{ours.mean:,.0f}"
-    text = spread(ours)
+    text = entry(line, column)
     return mark(text) if line.name in best else text
+
+
+def signed(value: float) -> str:
+    """Write a difference with its sign.
+
+    >>> signed(0.5), signed(-0.5), signed(0.0)
+    ('+0.50', '−0.50', '0.00')
+    """
+    return ("+" if value > 0 else "") + number(value)
 
 
 def _blank(value: float | None) -> str:
@@ -166,9 +190,7 @@ def _blank(value: float | None) -> str:
 
 
 def _signed(value: float | None) -> str:
-    if value is None:
-        return ""
-    return ("+" if value > 0 else "") + number(value)
+    return "" if value is None else signed(value)
 
 
 def _exact(value: float | None) -> str:
@@ -177,8 +199,25 @@ def _exact(value: float | None) -> str:
     return str(value) if isinstance(value, int) else "NaN" if math.isnan(value) else repr(round(value, 6))
 
 
+def harmless(value: Any) -> Any:
+    """Keep a spreadsheet from taking text for a formula: such text gets an apostrophe before it.
+
+    >>> harmless("=1+1"), harmless("tea"), harmless(5)
+    ("'=1+1", 'tea', 5)
+    """
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def _bold(text: str) -> str:
+    return f"\x00{text}\x01"  # control characters, which text from a row cannot hold; replaced after escaping
+
+
 def _md(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    escaped = "".join(_MARKDOWN.get(letter, letter) for letter in text)
+    return escaped.replace("\x00", "**").replace("\x01", "**")
 
 
 def _tex(text: str) -> str:

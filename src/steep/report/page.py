@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from steep.report.formats import number, spread
+from steep.report.formats import entry, number, signed
 from steep.report.tables import SMALLER_IS_BETTER, SPEED, Line, Table
 
 _STYLE = """
@@ -18,9 +18,9 @@ body { margin: 2rem auto; max-width: 75rem; padding: 0 1rem; background: var(--p
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); }
+th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); }
 td.best { font-weight: 700; }
-.notes, td.paper { color: var(--dim); font-size: .9rem; }
+.notes, .paper { color: var(--dim); font-size: .9rem; }
 """
 
 
@@ -40,7 +40,7 @@ def html(tables: Sequence[Table], title: str = "steep") -> str:
 
 def _section(table: Table) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("method", *table.columns))
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("method", *table.columns, "seeds", "predicts"))
     best = {column: table.best(column) for column in table.columns}
     lines = "\n".join(_line(table, line, best) for line in table.lines)
     return (
@@ -54,13 +54,13 @@ def _line(table: Table, line: Line, best: dict[str, frozenset[str]]) -> str:
     cells = [f'<th scope="row">{escape(line.name)}</th>']
     for column in table.columns:
         value = line.values[column]
-        text = spread(value.ours)
-        if column == SPEED and value.ours is not None:
-            text = f"{value.ours.mean:,.0f}"
+        text = escape(entry(line, column))
         if value.paper is not None:
-            text += f' <span class="paper">(paper {number(value.paper)})</span>'
+            difference = "" if value.difference is None else f", Δ {signed(value.difference)}"
+            text += f' <span class="paper">(paper {number(value.paper)}{difference})</span>'
         mark = ' class="best"' if line.name in best[column] else ""
         cells.append(f"<td{mark}{_glow(table, column, value.ours.mean if value.ours else None)}>{text}</td>")
+    cells += [f"<td>{line.seeds}</td>", f"<td>{escape(str(line.predict))}</td>"]
     return f"<tr>{''.join(cells)}</tr>"
 
 

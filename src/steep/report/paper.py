@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from steep import recipes
+
+_AT_32 = ("pacs", "tiny-imagenet-c")  # larger sets, resized in the published comparison
 
 
 @functools.cache
 def _blocks() -> tuple[dict[str, Any], ...]:
     return tuple(recipes.paper()["block"])
+
+
+@functools.cache
+def _hyper() -> dict[str, Any]:
+    found: dict[str, Any] = recipes.paper()["hyper"]
+    return found
 
 
 @functools.cache
@@ -24,6 +32,32 @@ def benchmark() -> tuple[str, ...]:
     """
     block = next(block for block in _blocks() if block["table"] == "Appendix table")
     return tuple(name for name in block["columns"] if name not in ("mean", "mce"))
+
+
+def as_in_paper(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a run is one the paper's figures are of: its batch, steps, picture size and, of TEA, its rates.
+
+    What a spec does not say is taken to be as in the paper; so is what the paper says nothing about.
+
+    >>> as_in_paper({"data": "cifar10-c", "batch_size": 200}), as_in_paper({"data": "cifar10-c", "batch_size": 1})
+    (True, False)
+    """
+    if spec.get("guard", "off") != "off" or spec.get("episodic") or spec.get("protocol", "reset") != "reset":
+        return False
+    said = _hyper().get(spec["data"], {})
+    said = said.get(spec.get("source") or "", said)
+    run = {"batch_size": said.get("batch_size"), "steps": said.get("steps")}
+    if run["batch_size"] == "full":
+        run["batch_size"] = 0
+    if spec["data"] in _AT_32:
+        run["size"] = 32
+    if spec.get("method") == "tea":
+        hyper = spec.get("hyper") or {}
+        run |= {name: said.get(name) for name in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")}
+        spec = {**spec, **{name: hyper.get(name) for name in hyper if name in run}}
+    if spec.get("method") == "source":
+        del run["steps"]  # it takes none
+    return all(spec.get(name) in (None, value) for name, value in run.items() if value is not None)
 
 
 def figure(

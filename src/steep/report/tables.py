@@ -7,14 +7,14 @@ part of the grid.
 
 from __future__ import annotations
 
-import statistics as plain
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from steep.bench.rows import Row
 from steep.errors import InputError
-from steep.report.paper import benchmark, figure
+from steep.report.paper import as_in_paper, benchmark, figure
 from steep.report.statistics import Spread, mean_corruption_error, pooled_ece
 
 CLEAN = "clean"
@@ -53,6 +53,7 @@ class Line:
     predict: str
     seeds: int
     values: Mapping[str, Value]
+    spec: Mapping[str, Any] = field(default_factory=dict)  # of its first cell
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def build(rows: Iterable[Row]) -> list[Table]:
     latest: dict[str, Row] = {}
     again = 0
     for row in rows:
+        _refuse_broken(row)
         old = latest.get(row["key"])
         again += old is not None
         if old is None or row.get("finished", "") >= old.get("finished", ""):
@@ -131,7 +133,7 @@ class _Group:
         columns += [ECE, SPEED]
         source = next((n for n, rows in self.variants.items() if rows[0]["spec"].get("method") == "source"), None)
         against = self._errors(source, view) if source is not None else {}
-        baseline = {shift: plain.fmean(e.values()) for shift, e in against.items() if e}
+        baseline = {shift: statistics.fmean(e.values()) for shift, e in against.items() if e}
         lines = [self._line(name, view, columns, baseline) for name in self.variants]
         return Table(self._title(view), self._remarks(view), tuple(columns), tuple(lines), self.spec, view)
 
@@ -148,15 +150,15 @@ class _Group:
             clean = self._errors(name, (0,), (CLEAN,))[CLEAN]
             found[CLEAN] = Spread.of(100 * (1 - error) for error in clean.values())
         per_seed = {seed: {shift: errors[shift][seed] for shift in self.shifts} for seed in whole}
-        found[MEAN] = Spread.of(100 * (1 - plain.fmean(own.values())) for own in per_seed.values())
+        found[MEAN] = Spread.of(100 * (1 - statistics.fmean(own.values())) for own in per_seed.values())
         mces = [mean_corruption_error(own, baseline) for own in per_seed.values()]
         found[MCE] = Spread.of(100 * mce for mce in mces if mce is not None)
         found[ECE] = self._ece(rows, view, whole if self.shifts else seeds)
         speeds = [row["images_per_s"] for row in rows if "images_per_s" in row]
-        found[SPEED] = Spread(plain.fmean(speeds), None, len(speeds)) if speeds else None
+        found[SPEED] = Spread(statistics.fmean(speeds), None, len(speeds)) if speeds else None
         values = {column: Value(found[column], self._paper(spec, column, view)) for column in columns}
         setting, predict = spec.get("setting", "paper"), spec.get("predict", "")
-        return Line(name, spec.get("method", ""), setting, predict, len(seeds), values)
+        return Line(name, spec.get("method", ""), plain(setting), plain(predict), len(seeds), values, spec)
 
     def _errors(
         self, name: str, view: tuple[int, ...], shifts: Sequence[str] | None = None
@@ -168,7 +170,7 @@ class _Group:
             for seed, points in self.points[name].items():
                 errors = [points[shift, severity] for severity in view if (shift, severity) in points]
                 if len(errors) == len(view):
-                    found[shift][seed] = plain.fmean(errors)
+                    found[shift][seed] = statistics.fmean(errors)
         return found
 
     def _ece(self, rows: Sequence[Row], view: tuple[int, ...], seeds: Sequence[int]) -> Spread | None:
@@ -186,7 +188,7 @@ class _Group:
     def _paper(self, spec: Mapping[str, Any], column: str, view: tuple[int, ...]) -> float | None:
         """Find the paper's figure where ours is of the same thing: no other setting, sample or set of shifts."""
         same = spec.get("setting", "paper") == "paper" and spec.get("label") in (None, "", spec["method"])
-        if not same or self.spec["limit"] is not None or self.spec["protocol"] != "reset" or column in (ECE, SPEED):
+        if not same or self.spec["limit"] is not None or not as_in_paper(spec) or column in (ECE, SPEED):
             return None
         full = len(self.shifts) == 3 if self.spec["data"] == "pacs" else set(self.shifts) == set(benchmark())
         if column in (MEAN, MCE) and not full:
@@ -200,10 +202,28 @@ class _Group:
             severities=view,
         )
 
+    def _mixed_images(self) -> bool:
+        """Look for a shift of which two rows hold different images."""
+        seen: dict[Any, Any] = {}
+        for row in self.rows:
+            if digests := [part.get("sha256") for part in row.get("data") or ()]:
+                where = tuple(_hashable(row["spec"].get(name)) for name in ("shift", "severity", "sequence"))
+                if seen.setdefault(where, digests) != digests:
+                    return True
+        return False
+
+    def _unfinished(self, name: str, view: tuple[int, ...]) -> bool:
+        errors = self._errors(name, view)
+        return any(seed not in errors[shift] for seed in self.points[name] for shift in self.shifts)
+
+    def _has_figures(self, view: tuple[int, ...]) -> bool:
+        where = {"data": self.spec["data"], "model": self.spec["model"], "source": self.spec["source"] or ""}
+        return any(figure("source", name, **where, severities=view) is not None for name in (MEAN, CLEAN))
+
     def _title(self, view: tuple[int, ...]) -> str:
         where = f"{self.spec['data']}" + (f" from {self.spec['source']}" if self.spec["source"] else "")
         levels = ", severity " + _range(view) if any(view) else ""
-        return f"{where}{levels}: {self.spec['model']}, {self.spec['protocol']}"
+        return plain(f"{where}{levels}: {self.spec['model']}, {self.spec['protocol']}")
 
     def _remarks(self, view: tuple[int, ...]) -> tuple[str, ...]:
         spec = self.spec
@@ -233,8 +253,30 @@ class _Group:
         bad = sum(bool(row.get("nonfinite")) for row in self.rows)
         if bad:
             remarks.append(f"{bad} cells answered with NaN or infinity, which counts as wrong")
+        undone = sum(int(row.get("undone") or 0) for row in self.rows)
+        if undone:
+            remarks.append(f"the guard undid {undone:,} steps")
+        if self._mixed_images():
+            remarks.append("not all methods saw the same images of a shift: their files changed between runs")
+        if partial := [name for name in self.variants if self._unfinished(name, view)]:
+            remarks.append(f"not finished: {', '.join(partial)}; averages are over the seeds that are whole")
+        others = {row["spec"]["method"] for row in self.rows if not as_in_paper(row["spec"])}
+        if others and spec["limit"] is None and self._has_figures(view):
+            remarks.append("no figure of the paper where batch, steps, size or rates are not the paper's")
         said = sorted({note for row in self.rows for note in row.get("notes", ()) if "no Fisher" in note})
-        return (*remarks, *said, *self.notes)
+        return tuple(map(plain, (*remarks, *said, *self.notes)))
+
+
+def _refuse_broken(row: Row) -> None:
+    """Say which row lacks what a table is made of, before something fails over it."""
+    spec = row.get("spec")
+    lacks = [name for name in ("data", "shift", "severity", "method") if not isinstance(spec, dict) or name not in spec]
+    lacks += [name for name in ("accuracy", "n") if not isinstance(row.get(name), (int, float))]
+    if lacks:
+        raise InputError(
+            f"report: expected rows of steep bench, got one (key {str(row.get('key'))[:12]!r}) without "
+            f"{', '.join(lacks)}. Move it out of the file; its cell will run again"
+        )
 
 
 def _points(rows: Sequence[Row]) -> dict[int, dict[Point, float]]:
@@ -244,11 +286,11 @@ def _points(rows: Sequence[Row]) -> dict[int, dict[Point, float]]:
         spec = row["spec"]
         own = found.setdefault(spec.get("seed", 0), {})
         if not _long(row):
-            own[spec["shift"], spec["severity"]] = 1 - row["accuracy"]
+            own[plain(spec["shift"]), spec["severity"]] = 1 - row["accuracy"]
             continue
         kinds: dict[Point, list[tuple[int, float]]] = {}
         for segment in row["segments"]:
-            kinds.setdefault((segment["name"], segment["severity"]), []).append((segment["n"], segment["error"]))
+            kinds.setdefault((plain(segment["name"]), segment["severity"]), []).append((segment["n"], segment["error"]))
         for point, parts in kinds.items():
             own[point] = sum(n * error for n, error in parts) / sum(n for n, _ in parts)
     return found
@@ -266,15 +308,24 @@ def _variant(row: Row) -> tuple[Any, ...]:
 
 def _names(variants: Sequence[tuple[Any, ...]]) -> list[str]:
     """Name the lines; where two would be called the same, by what they differ in."""
-    names = [f"{v[0]} (tuned)" if v[2] == "tuned" else str(v[0]) for v in variants]
+    names = [plain(v[0]) + (" (tuned)" if v[2] == "tuned" else "") for v in variants]
     for name in {n for n in names if names.count(n) > 1}:
         same = [index for index, n in enumerate(names) if n == name]
         tables = {i: {**dict(zip(_VARIANT, variants[i][1:-1], strict=True)), **dict(variants[i][-1])} for i in same}
         keys = {key for table in tables.values() for key in table}
         differ = sorted(k for k in keys if len({repr(table.get(k)) for table in tables.values()}) > 1)
         for i in same:
-            names[i] = f"{name} " + " ".join(f"{key}={tables[i].get(key)}" for key in differ)
+            names[i] = f"{name} " + " ".join(plain(f"{key}={tables[i].get(key)}") for key in differ)
     return names
+
+
+def plain(text: object) -> str:
+    """Give text from a row as one line without control characters: a store may come from a stranger.
+
+    >>> plain("tea\\n\\x1b[31m"), plain("Δ ± 0.5")
+    ('tea��[31m', 'Δ ± 0.5')
+    """
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text))
 
 
 def _ordered(shifts: set[str]) -> tuple[str, ...]:

@@ -115,8 +115,7 @@ def train(
     with explained(out):
         make_folder(out.parent)  # now, not after hours of training
     if resume and out.exists() and not checkpoint.exists():
-        there = json.loads(checkpoints.read(out).metadata.get("run", "{}"))
-        refuse_other(out, there, run.fingerprint())
+        refuse_other(out, _made_with(out), run.fingerprint())
         return Trained(out, read_json(out.with_suffix(".json")), was_there=True)
     with _random_streams(run), held() as interrupt, _kernels(spec.threads):
         if checkpoint.exists():
@@ -127,6 +126,15 @@ def train(
         trained = _finish(run, out)
     checkpoint.unlink(missing_ok=True)
     return trained
+
+
+def _made_with(out: Path) -> dict[str, Any]:
+    """Read from finished weights what they were trained with; nothing where they do not say."""
+    try:
+        said = json.loads(checkpoints.read(out).metadata.get("run", "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 class _Loop:

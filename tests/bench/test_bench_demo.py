@@ -1,0 +1,176 @@
+"""`steep demo` as a person calls it, on the bundled digits: no network is touched."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steep
+from steep.bench import cell as one
+from steep.bench.recipe import plan
+from steep.bench.rows import encode, read
+from steep.cli import main
+from steep.errors import InputError
+from steep.training import Progress, TrainingSpec, train
+
+SMALL = ["--limit", "20", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same demo in seconds: a model that has learnt less, fewer draws, and nothing fetched."""
+    real = TrainingSpec.from_recipe
+    monkeypatch.setattr(TrainingSpec, "from_recipe", lambda name: real(name, {"epochs": 3, "warmup_epochs": 1}))
+    monkeypatch.setenv("STEEP_OFFLINE", "1")
+    monkeypatch.setenv("STEEP_DATA", str(tmp_path / "data"))
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first demo wrote."""
+    return tmp_path_factory.mktemp("demo")
+
+
+def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave one shift of the grid."""
+    monkeypatch.setattr(
+        "steep.bench.recipe.plan",
+        lambda name, **options: plan(name, **{**options, "only": ["setting=paper", "shift=contrast", "seed=0"]}),
+    )
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return said.out, said.err
+
+
+def test_offline_runs_on_digits_and_writes_rows_and_page(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0
+    out, err = told(capsys)
+    assert err.splitlines()[0] == "running on scikit-learn's bundled digits, as asked (--offline)"
+    rows = read(first / "digits")
+    assert {row["spec"]["method"] for row in rows} == set(steep.METHODS)
+    assert {row["n"] for row in rows} == {20}
+    page = first / "digits" / "report.html"
+    assert f"the same as a page: {page}" in out
+    for name in steep.METHODS:
+        assert f"\n{name} " in out
+        assert f">{name}</th>" in page.read_text(encoding="utf-8")
+
+
+def test_the_second_run_prints_what_is_stored(
+    first: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0  # nothing to do, or, run alone, everything
+    capsys.readouterr()
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(one, "run", never)
+    store = first / "digits" / "rows.jsonl"
+    before = store.read_bytes()
+    begun = time.monotonic()
+    assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0
+    assert time.monotonic() - begun < 10
+    out, err = told(capsys)
+    assert "\ntea " in out
+    assert "cells" not in err
+    assert store.read_bytes() == before
+
+
+def test_without_network_it_falls_back_in_one_line_and_exits_0(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(first), *SMALL]) == 0
+    _, err = told(capsys)
+    fell = [line for line in err.splitlines() if "digits" in line]
+    assert len(fell) == 1
+    assert fell[0].startswith("CIFAR-10 cannot be fetched, running on scikit-learn's bundled digits instead (")
+    assert read(first / "digits")
+    assert not (first / "cifar10").exists()
+
+
+def test_what_is_stored_of_cifar10_needs_neither_data_nor_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = plan("demo", only=["setting=paper"], limit=20).cells
+    rows = [
+        {
+            "schema": 1,
+            "key": cell.key(),
+            "spec": cell.to_json(),
+            "accuracy": 0.5 + 0.01 * (cell.method == "tea"),
+            "n": 20,
+        }
+        for cell in cells
+    ]
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))
+    assert main(["demo", "--out", str(tmp_path), *SMALL]) == 0
+    out, err = told(capsys)
+    assert "cifar10-c, severity 5: wrn-40-2" in out
+    assert "51.00" in out
+    assert "fetch" not in err
+    assert not (tmp_path / "digits").exists()
+
+
+def test_a_cell_that_fails_is_named_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer(monkeypatch)
+    run = one.run
+
+    def fails(cell: Any, *rest: Any) -> Any:
+        if cell.method == "sar":
+            raise InputError("no [bold]sharpness[/bold] here")
+        return run(cell, *rest)
+
+    monkeypatch.setattr(one, "run", fails)
+    assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 1
+    out, err = told(capsys)
+    assert "sar contrast 5: InputError: no [bold]sharpness[/bold] here" in err
+    assert "\ntea " in out
+    assert "\nsar " not in out
+
+
+def test_a_slip_is_said_before_anything_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "d"), "--device", "abacus"]) == 2
+    assert "--device: expected one that works here" in told(capsys)[1]
+    assert not (tmp_path / "d").exists()
+
+
+def test_ctrl_c_says_what_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, count = one.run, 0
+
+    def stops(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+        return run(*arguments)
+
+    monkeypatch.setattr(one, "run", stops)
+    assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 130
+    store = tmp_path / "digits" / "rows.jsonl"
+    assert f"stopped; 2 of 72 cells are in {store}, the same command goes on from there" in told(capsys)[1]
+    assert len(read(store)) == 2
+
+
+def test_a_demo_stopped_while_it_trains_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = tmp_path / "digits" / "digits.safetensors"
+
+    def stop(now: Progress) -> None:
+        if now.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(TrainingSpec.from_recipe("train-digits"), weights, progress=stop)
+    assert [file.name for file in weights.parent.iterdir()] == ["digits.checkpoint.safetensors"]
+    fewer(monkeypatch)
+    assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 0
+    assert weights.is_file()
