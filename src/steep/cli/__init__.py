@@ -80,7 +80,9 @@ def _run(given: list[str]) -> int:
             raise
         from rich.console import Console
 
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", style="red", markup=False)
+        Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(
+            f"error: {error}", style="red", markup=False
+        )
         return 2
     return 0
 
@@ -94,7 +96,9 @@ def _warned(usual: Callable[..., None]) -> Callable[..., None]:
             return
         from rich.console import Console
 
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {message}", style="yellow", markup=False)
+        Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(
+            f"warning: {message}", style="yellow", markup=False
+        )
 
     return show
 
