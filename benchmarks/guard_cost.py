@@ -1,0 +1,93 @@
+"""What the guard costs: images/s with it off, on `skip` and on `recover`, interleaved in one run.
+
+    python -m benchmarks.guard_cost --device cpu --out results/guard-cost-cpu.jsonl
+
+The shipped WRN-40-2 on random images: the guard does not care what they show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+import steep
+from steep import provenance
+
+METHODS = {"tent": {}, "tea": {"sgld_steps": 3, "sgld_rate": 0.7, "chains": 50}}
+GUARDS = ("off", "skip", "recover")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch", type=int, default=50)
+    parser.add_argument("--batches", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--out", type=Path)
+    told = parser.parse_args()
+    model = steep.models.build("wrn-40-2", 10)
+    steep.models.checkpoints.load(model, Path(str(resources.files("steep") / "assets/cifar10-wrn-40-2.safetensors")))
+    stream = [torch.rand(told.batch, 3, 32, 32, device=told.device) for _ in range(told.batches)]
+
+    def seconds(adapter: steep.Adapter) -> float:
+        _wait(told.device)
+        start = time.perf_counter()
+        for x in stream:
+            adapter(x)
+        _wait(told.device)
+        return time.perf_counter() - start
+
+    for method, hyper in METHODS.items():
+        adapters = {
+            guard: steep.adapt(model, method, device=told.device, guard=guard, precision=told.precision, **hyper)
+            for guard in GUARDS
+        }
+        for adapter in adapters.values():
+            seconds(adapter)
+        took = {guard: [] for guard in GUARDS}
+        for _ in range(told.repeats):
+            for guard, adapter in adapters.items():
+                took[guard].append(seconds(adapter))
+        for guard in GUARDS:
+            # the fastest of each: what a busy machine adds is not the guard's
+            cost = min(took[guard]) / min(took["off"]) - 1
+            row = {
+                "benchmark": "guard-cost",
+                "method": method,
+                "hyper": hyper,
+                "guard": guard,
+                "cost": round(cost, 4),
+                "seconds": [round(s, 4) for s in took[guard]],
+                "median": round(statistics.median(took[guard]), 4),
+                "batch": told.batch,
+                "batches": told.batches,
+                "model": "wrn-40-2",
+                "precision": told.precision,
+                "device": provenance.device_name(torch.device(told.device)),
+                "versions": provenance.versions(),
+                "commit": provenance.commit(),
+            }
+            print(
+                f"{method:5} {guard:8} {min(took[guard]) / told.batches * 1000:9.1f} ms a batch {cost:+7.1%}",
+                flush=True,
+            )
+            if told.out:
+                told.out.parent.mkdir(parents=True, exist_ok=True)
+                with told.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()
