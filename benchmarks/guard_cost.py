@@ -8,7 +8,6 @@ The shipped WRN-40-2 on random images: the guard does not care what they show.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from importlib import resources
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 
 import steep
+from benchmarks.rows import append
 from steep import provenance
 
 METHODS = {"tent": {}, "tea": {"sgld_steps": 3, "sgld_rate": 0.7, "chains": 50}}
@@ -78,10 +78,7 @@ def main() -> None:
                 f"{method:5} {guard:8} {min(took[guard]) / told.batches * 1000:9.1f} ms a batch {cost:+7.1%}",
                 flush=True,
             )
-            if told.out:
-                told.out.parent.mkdir(parents=True, exist_ok=True)
-                with told.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
+            append(told.out, row)
 
 
 def _wait(device: str) -> None:

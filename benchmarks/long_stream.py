@@ -9,7 +9,6 @@ accuracy in every window of the stream, seconds per batch, memory, steps undone,
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 import torch
 
 import steep
+from benchmarks.rows import append
 from steep import provenance
 from steep.data import load, to_device
 from steep.training import TrainingSpec, train
@@ -123,10 +123,7 @@ def main() -> None:
                 f" {ms[1]:9.2f} → {ms[-1]:6.2f} {mb[1]:9.0f} → {mb[-1]:5.0f} {row['undone']:7} {row['recoveries']:6}",
                 flush=True,
             )
-            if told.out:
-                told.out.parent.mkdir(parents=True, exist_ok=True)
-                with told.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
+            append(told.out, row)
 
 
 if __name__ == "__main__":

@@ -305,7 +305,7 @@ def test_slow_collapse_is_noticed_and_the_model_brought_back():
         if kept.last.note:
             events.append(kept.last.note)
     assert right[lost] / 18000 < 0.45
-    assert right[kept] / 18000 > 0.6
+    assert right[kept] / 18000 > 0.75
     assert any("recovered the last healthy state: the answers use" in e for e in events)
     assert any("recovered the source model: the answers use" in e for e in events)
 

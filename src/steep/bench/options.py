@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias
@@ -46,27 +45,6 @@ def _whole(word: Any) -> int:
     if isinstance(word, (str, int)) and not isinstance(word, bool):
         return int(word)
     raise ValueError(word)
-
-
-def assignment(text: str) -> tuple[str, Any]:
-    """Read NAME=VALUE, the value as TOML has it, or `none`, or plain text.
-
-    >>> assignment("tea.lr=1e-4"), assignment("tea.chains=none"), assignment("batch_size=full")
-    (('tea.lr', 0.0001), ('tea.chains', None), ('batch_size', 'full'))
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise InputError(f"--set: expected NAME=VALUE such as tea.lr=1e-4, got {text!r}")
-    return name.strip(), _value(value.strip())
-
-
-def _value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def choices(only: Iterable[str]) -> dict[str, set[str]]:

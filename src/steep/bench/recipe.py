@@ -13,7 +13,7 @@ import torch
 from steep import corruptions, recipes
 from steep.bench import weights
 from steep.bench.cell import PRECISIONS
-from steep.bench.options import CHOICES, Kinds, assignment, check, choices, hyper, hyper_changed, parse_seeds
+from steep.bench.options import CHOICES, Kinds, check, choices, hyper, hyper_changed, parse_seeds
 from steep.bench.sources import UNTRAINED
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
 from steep.core.guard import MODES
@@ -110,7 +110,7 @@ def plan(
     table = {**table, **({"limit": limit} if limit is not None else {})}
     given_hyper = dict(table.get("set", {}))
     for text in sets:
-        name, value = assignment(text)
+        name, value = recipes.assignment(text, "NAME=VALUE such as tea.lr=1e-4")
         if "." in name:
             given_hyper[name] = value
         else:

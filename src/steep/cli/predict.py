@@ -70,13 +70,14 @@ def predict(
     from rich.console import Console
 
     from steep.cli.progress import bar
-    from steep.cli.train import assignment, chosen
+    from steep.cli.train import chosen
     from steep.errors import InputError
     from steep.files import explained, make_folder
     from steep.models import Normalized
     from steep.predicting import load_model, open_pictures, write_table
     from steep.predicting import predict as run
     from steep.predicting.table import check_table
+    from steep.recipes import assignment
 
     check_table(out)
     if save_weights is not None and save_weights.suffix != ".safetensors":

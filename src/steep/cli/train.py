@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,6 +47,7 @@ def train(
     from rich.console import Console
 
     from steep.data import default_root
+    from steep.recipes import assignment
     from steep.training import TrainingSpec, checkpoint_path, plan
     from steep.training import train as run
 
@@ -69,25 +70,6 @@ def train(
     row = trained.row
     said = "was there already" if trained.was_there else f"{row['epochs']} epochs in {_time(row['seconds'])}"
     console.print(f"{trained.weights}: {row['accuracy']:.2%} on {row['test_images']:,} pictures, {said}", markup=False)
-
-
-def assignment(text: str) -> tuple[str, Any]:
-    """Read KEY=VALUE, the value as TOML would read it and as text where it would not.
-
-    >>> assignment("lr=1e-4"), assignment("precision=fp32"), assignment("clamp=[0, 1]")
-    (('lr', 0.0001), ('precision', 'fp32'), ('clamp', [0, 1]))
-    """
-    import tomllib
-
-    from steep.errors import InputError
-
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not key:
-        raise InputError(f"--set: expected KEY=VALUE such as lr=1e-4, got {text!r}")
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, None if value.lower() == "none" else value
 
 
 def chosen(device: str | None) -> str:

@@ -112,13 +112,7 @@ class Adapter:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt on the images x (B, C, H, W), RGB in [0, 1], and answer with detached logits (B, K)."""
-        with (
-            self._lock,
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            fresh_casts(),
-            bit_for_bit(self.deterministic),
-        ):
+        with self._lock, grads(), fresh_casts(), bit_for_bit(self.deterministic):
             x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
             if good is not None:
                 return self._answer_good(x, good)

@@ -53,24 +53,18 @@ class Guard:
         try:
             step = method.step(state, x)
         except BaseException:
-            state.model.forget_gradients()
-            if mark is not None:
+            if mark is None:
+                state.model.forget_gradients()
+            else:
                 mark.revert(state)
             raise
-        if mark is None:
-            return step
-        if not step.moved:
+        if mark is None or not step.moved:
             return step
         verdict = self._judge(step, state, mark)
-        if (
-            verdict.device.type in self.asynchronous
-            and self.mode != "raise"
-            and mark.revert_where(verdict.any(), state)
-        ):
-            self._pending = state, mark, verdict
-            return step
+        later = verdict.device.type in self.asynchronous and self.mode != "raise"
+        later = later and mark.revert_where(verdict.any(), state)
         self._pending = state, mark, verdict
-        reason = self.reason
+        reason = None if later else self.reason
         if reason is None:
             return step
         if self.mode == "raise":

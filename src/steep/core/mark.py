@@ -67,13 +67,8 @@ class Mark:
     @torch.no_grad()
     def moved(self, state: State) -> tuple[Tensor, Tensor]:
         """How far parameters and statistics have moved since, and how long they were: two numbers on the device."""
-        groups: dict[Group, list[Tensor]] = {}
-        for t in state.model.moving().values():
-            if t.is_floating_point():
-                groups.setdefault((t.device, t.dtype), []).append(_line(t))
         lengths = []
-        for group, now in groups.items():
-            after = torch.cat(now)
+        for group, after in _flat([t for t in state.model.moving().values() if t.is_floating_point()]).items():
             before = self.copies[group][: len(after)]  # the model's tensors come first in their group
             # what stays put has not moved, be it infinite: an attention mask, say
             same = (after == before) | (after.isnan() & before.isnan())

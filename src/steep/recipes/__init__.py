@@ -67,3 +67,18 @@ def check_keys(where: str, table: Mapping[str, Any], known: Iterable[str]) -> No
     for key in table:
         if key not in known:
             raise unknown(f"key of {where}", key, known)
+
+
+def assignment(text: str, form: str = "KEY=VALUE such as lr=1e-4") -> tuple[str, Any]:
+    """Read what --set says: the value as TOML has it, or `none`, or plain text. `form` is what an error asks for.
+
+    >>> assignment("lr=1e-4"), assignment("tea.chains=none"), assignment("batch_size=full"), assignment("clamp=[0, 1]")
+    (('lr', 0.0001), ('tea.chains', None), ('batch_size', 'full'), ('clamp', [0, 1]))
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not name:
+        raise InputError(f"--set: expected {form}, got {text!r}")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, None if value.lower() == "none" else value
