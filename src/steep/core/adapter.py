@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -21,6 +21,9 @@ from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
 from steep.core.source import Classifier, Source, copied
 from steep.errors import CheckpointError, InputError
+
+Callback = Callable[["Adapter", Tensor], None]
+"""Called with the adapter and its logits after each answered batch: to log, draw or stop."""
 
 FORMAT = 1  # of state_dict(); raised when an older reader could no longer understand it
 
@@ -68,6 +71,7 @@ class Adapter:
         bad_images: str = "raise",
         deterministic: bool = False,
         source: Iterable[Any] | None = None,
+        callbacks: Iterable[Callback] = (),
     ) -> None:
         if steps < 1:
             raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
@@ -83,6 +87,7 @@ class Adapter:
         self.precision = precision
         self.bad_images = bad_images
         self.deterministic = deterministic
+        self.callbacks = list(callbacks)  # no part of the state: a resumed adapter has none until given some
         self._guard = Guard(guard)
         self._watch = Watch()
         with grads():
@@ -114,19 +119,23 @@ class Adapter:
         """Adapt on the images x (B, C, H, W), RGB in [0, 1], and answer with detached logits (B, K)."""
         with self._lock, grads(), fresh_casts(), bit_for_bit(self.deterministic):
             x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
-            if good is not None:
-                return self._answer_good(x, good)
-            try:
-                if x.shape[1:] not in self._shapes:
-                    images.tried(x, self._state.model)
-                    self._shapes.add(x.shape[1:])
-                return self._answer(x)
-            except torch.cuda.OutOfMemoryError:
-                if self._guard.mode in ("off", "raise"):
-                    raise
-                return self._answer_in_pieces(x)
+            logits = self._answer(x) if good is None else self._answer_good(x, good)
+            for callback in self.callbacks:
+                callback(self, logits)
+            return logits
 
     def _answer(self, x: Tensor) -> Tensor:
+        try:
+            if x.shape[1:] not in self._shapes:
+                images.tried(x, self._state.model)
+                self._shapes.add(x.shape[1:])
+            return self._adapt_and_answer(x)
+        except torch.cuda.OutOfMemoryError:
+            if self._guard.mode in ("off", "raise"):
+                raise
+            return self._answer_in_pieces(x)
+
+    def _adapt_and_answer(self, x: Tensor) -> Tensor:
         self._event = None
         if self.episodic:
             self._guard.settle()
@@ -146,7 +155,7 @@ class Adapter:
     def _answer_good(self, x: Tensor, good: Tensor) -> Tensor:
         """Adapt on and answer for the good images; the others get NaN."""
         if good.any():
-            answers = self(x[good])
+            answers = self._answer(x[good])
         else:
             with torch.no_grad():
                 answers = self._state.model(torch.zeros_like(x[:1]))[:0]  # only to know the number of classes

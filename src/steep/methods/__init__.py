@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from steep.core import saving
-from steep.core.adapter import Adapter
+from steep.core.adapter import Adapter, Callback
 from steep.core.method import Method, Moment
 from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.bn import BN
@@ -110,6 +110,7 @@ def adapt(
     bad_images: str = "raise",
     deterministic: bool = False,
     source: Iterable[Any] | None = None,
+    callbacks: Iterable[Callback] = (),
     **hyper: Any,
 ) -> Adapter:
     """Wrap a trained classifier so that it adapts to the images it is asked about.
@@ -130,6 +131,8 @@ def adapt(
             images and answers NaN for the others.
         deterministic: use only kernels that give the same bits every time, or refuse naming the one that cannot.
         source: batches of source images, for methods that use them (eata).
+        callbacks: called as `callback(adapter, logits)` after each batch; reading `adapter.last` there waits for the
+            device, `logits` need not.
         **hyper: hyper-parameters of the method, e.g. `lr=1e-4`.
 
     >>> import torch, steep
@@ -153,4 +156,5 @@ def adapt(
         bad_images=bad_images,
         deterministic=deterministic,
         source=source,
+        callbacks=callbacks,
     )
