@@ -197,6 +197,6 @@ def predicts_when_it_says(case: Case) -> None:
 def fits_on_a_page(case: Case) -> None:
     method = steep.METHODS[case.method] if isinstance(case.method, str) else case.method
     lines = len(inspect.getsource(inspect.getmodule(method)).splitlines())
-    assert lines <= 90, f"{lines} lines"
+    assert lines <= 95, f"{lines} lines"
     assert method.__doc__
     assert method.paper

@@ -226,3 +226,9 @@ def assert_params(model: nn.Module, hand: Hand, moved: tuple[str, ...] = NORM, *
 
 def assert_close(actual: Tensor | Array | float, expected: Array | float, tol: float = 1e-10) -> None:
     np.testing.assert_allclose(np.asarray(actual), expected, rtol=tol, atol=tol)
+
+
+def at_rest(state: dict) -> bool:
+    """Whether a saved optimiser has taken no step: every moment, momentum and counter is zero."""
+    kept = [t for p in state["optimizer"]["state"].values() for t in p.values()]
+    return bool(kept) and all(not t.any() for t in kept)

@@ -21,10 +21,10 @@ ONLY_BATCH_NORM = {"bn", "dua"}
 PAIRS = [(m, kind) for m in steep.METHODS for kind in NETS if m not in ONLY_BATCH_NORM or kind == "batch"]
 
 
-def test_all_ten_are_here():
-    assert list(steep.METHODS) == ["source", "bn", "dua", "pl", "shot", "tent", "eta", "eata", "sar", "tea"]
+def test_all_are_here():
+    assert list(steep.METHODS) == ["source", "bn", "dua", "pl", "shot", "tent", "eta", "eata", "sar", "tea", "tea-fast"]
     assert len(RULES) == 10
-    assert len(PAIRS) == 10 * 3 - 2 * 2
+    assert len(PAIRS) == 11 * 3 - 2 * 2
 
 
 @pytest.mark.parametrize("bfloat16", [False, True], ids=["float32", "bfloat16"])

@@ -15,6 +15,7 @@ from reference import (
     Momentum,
     assert_close,
     assert_params,
+    at_rest,
     cross_entropy_slope,
     energy,
     entropy,
@@ -221,8 +222,8 @@ def test_eta_without_a_chosen_image_stands_still():
     assert_close(adapter(x), Hand(net).logits(x))
     assert_params(adapter.model, Hand(net), ())
     state = adapter.state_dict()["state"]
-    assert state["mean_prediction"] is None
-    assert state["optimizer"]["state"] == {}
+    assert (state["mean_prediction"] < 0).all()
+    assert at_rest(state)
     assert (adapter.last.used, adapter.last.loss) == (0, None)
     assert adapter.last.skipped
 
@@ -354,7 +355,7 @@ def replay_sar(adapter, hand: HandSar, stream) -> list[tuple[int, int, float | N
             assert_close(adapter.last.loss, loss)
         average = adapter.state_dict()["state"]["mean_entropy"]
         if hand.average is None:
-            assert average is None
+            assert average < 0
         else:
             assert_close(average, hand.average)
     return done
@@ -412,8 +413,8 @@ def test_sar_recovers_when_the_average_falls_below_0_2():
         assert_close(adapter(x), Hand(net).logits(x))
         assert adapter.last.note
         assert_params(adapter.model, Hand(net), ())
-        assert adapter.state_dict()["state"]["mean_entropy"] is None
-        assert adapter.state_dict()["state"]["optimizer"]["state"] == {}
+        assert adapter.state_dict()["state"]["mean_entropy"] < 0
+        assert at_rest(adapter.state_dict()["state"])
 
 
 def test_sar_recovers_by_the_average_not_by_one_batch():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -13,9 +14,10 @@ from typing import Any, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from steep.core import images, saving
+from steep.core import images, merged, saving
 from steep.core.collapse import Watch
 from steep.core.contexts import bit_for_bit, fresh_casts, grads
+from steep.core.graph import Graphs
 from steep.core.guard import Guard
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
@@ -25,7 +27,7 @@ from steep.errors import CheckpointError, InputError
 Callback = Callable[["Adapter", Tensor], None]
 """Called with the adapter and its logits after each answered batch: to log, draw or stop."""
 
-FORMAT = 1  # of state_dict(); raised when an older reader could no longer understand it
+FORMAT = 2  # of state_dict(); raised when an older reader could no longer understand it
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ class Adapter:
         guard: str = "skip",
         bad_images: str = "raise",
         deterministic: bool = False,
+        compile: bool = False,
+        graph: bool = False,
+        recompute: bool = False,
+        inplace: bool = False,
         source: Iterable[Any] | None = None,
         callbacks: Iterable[Callback] = (),
     ) -> None:
@@ -88,10 +94,12 @@ class Adapter:
         self.bad_images = bad_images
         self.deterministic = deterministic
         self.callbacks = list(callbacks)  # no part of the state: a resumed adapter has none until given some
-        self._guard = Guard(guard)
         self._watch = Watch()
+        self._graphs = Graphs(graph)
         with grads():
-            classifier = Classifier(_copy(model)).to(device)
+            self._guard = Guard(guard)
+            classifier = Classifier(_checked(model) if inplace else _copy(_checked(model))).to(device)
+            classifier.compile_forward, classifier.recompute = compile, recompute
             self._state: State = method.init(Source(classifier, seed, precision, source))
             self._initial = self._state.snapshot()
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
@@ -140,17 +148,26 @@ class Adapter:
         if self.episodic:
             self._guard.settle()
             self._state.restore(self._initial)
-        steps = [self._guard.step(self.method, self._state, x) for _ in range(self.steps)]
+        steps = [self._step(x) for _ in range(self.steps)]
         logits = steps[-1].logits
         if self.predict == "after" and steps[-1].moved:
-            logits = self.method.predict(self._state, x)
-        self._steps = [step._replace(logits=step.logits.detach()) for step in steps]
-        self._logits = logits.detach()
+            predict = functools.partial(self.method.predict, self._state)
+            logits = self._graphs.run("predict", self.method, self._state, predict, x).clone()
+        self._steps, self._logits = steps, logits
         if self._guard.mode == "recover" and steps[-1].moved:
             self._event = self._watch.look(
                 self._state, self._initial, self._logits, _gap(self._steps[-1]), self._guard.settle
             )
         return self._logits
+
+    def _step(self, x: Tensor) -> Step:
+        """One guarded step; its tensors are the caller's to keep."""
+        run = functools.partial(self._graphs.run, "step", self.method, self._state)
+        step = self._guard.step(self.method, self._state, x, run)
+        if self._graphs.recordings:  # the next replay overwrites them
+            kept: dict[str, Any] = {k: v.clone() for k, v in step._asdict().items() if isinstance(v, Tensor)}
+            step = step._replace(**kept)
+        return step._replace(logits=step.logits.detach())
 
     def _answer_good(self, x: Tensor, good: Tensor) -> Tensor:
         """Adapt on and answer for the good images; the others get NaN."""
@@ -193,27 +210,26 @@ class Adapter:
         if self._logits is None:
             return None
         first, final = self._steps[0], self._steps[-1]
-        undone = self._guard.undone
         harmful = self._guard.reason if final.moved else None  # a verdict that the host had not read in time
-        moved = final.moved and harmful is None
-        answered_after = self.predict == "after" or not moved
         used = len(self._logits) if final.used is None else int(final.used)
+        moved = final.moved and harmful is None and used > 0
+        answered_after = self.predict == "after" or not moved
         return Report(
             energy_before=float(energy(first.logits).mean()),
             energy_after=float(energy(self._logits).mean()) if answered_after else None,
             energy_samples=None if final.energy_samples is None else float(final.energy_samples),
-            loss=None if final.loss is None else float(final.loss),
+            loss=None if final.loss is None or not used else float(final.loss),
             used=used if harmful is None else 0,
-            skipped=None if moved else harmful or final.note,
-            note=self._event or (final.note if moved else None),
-            undone=undone,
+            skipped=None if moved else harmful or (final.idle if final.moved else final.note),
+            note=self._event or (final.note if moved and _happened(final) else None),
+            undone=self._guard.undone,
         )
 
     def reset(self) -> None:
         """Go back to the source model and to the first random number: from here everything replays exactly."""
-        with self._lock:
+        with self._lock, grads():
             self._state.restore(self._initial)
-            self._guard.restore({"undone": 0, "usual": None})
+            self._guard.forget()
             self._watch.forget()
             self._forget()
 
@@ -237,7 +253,7 @@ class Adapter:
         if not isinstance(saved, Mapping) or "format" not in saved:
             raise CheckpointError("state: expected what Adapter.state_dict() gave, got something else")
         if saved["format"] != FORMAT:
-            raise CheckpointError(f"state: expected format {FORMAT}, got {saved['format']}: upgrade steep")
+            raise CheckpointError(f"state: expected format {FORMAT}, got {saved['format']}, of another steep")
         mine = {
             "method": self.method.name,
             "hyper": asdict(self.method),
@@ -247,7 +263,7 @@ class Adapter:
         for what, expected in mine.items():
             if saved.get(what) != expected:
                 raise CheckpointError(f"state: expected the {what} {expected}, got {saved.get(what)}")
-        with self._lock:
+        with self._lock, grads():
             self._guard.settle()
             before = self._state.snapshot(), self._guard.snapshot(), self._watch.snapshot()
             try:
@@ -273,6 +289,16 @@ class Adapter:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the adaptation to a file, whole or not at all; `steep.resume(path, model)` continues from it."""
         saving.save(self.state_dict(), Path(path))
+
+    def merged(self, images: Tensor | Iterable[Tensor] | None = None) -> nn.Module:
+        """Give the adapted model as an ordinary module: a copy of the caller's class, in eval mode, without hooks.
+
+        Methods that normalise each batch by its own statistics (bn, tent, tea, …) need `images`, a batch or several,
+        to fix the statistics of BatchNorm layers by: on that batch the module then answers as the adapter does.
+        """
+        with self._lock, grads():
+            self._guard.settle()
+            return merged.merged(self._state.model, images)
 
     def train(self, mode: bool = True) -> Self:
         """Do nothing: an adapter is always ready to adapt, and its copy of the model stays as configured."""
@@ -300,8 +326,8 @@ class Adapter:
         self._steps, self._logits, self._event = [], None, None
 
 
-def _copy(model: nn.Module) -> nn.Module:
-    """Make the private copy, or say why there can be none."""
+def _checked(model: nn.Module) -> nn.Module:
+    """Refuse what is no model, or has no weights yet."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -309,6 +335,11 @@ def _copy(model: nn.Module) -> nn.Module:
             raise InputError(f"model: {name} has no shape yet. Run a batch through the model once, before adapting it")
         if tensor.is_meta:
             raise InputError(f"model: {name} is on the meta device and has no values. Load its weights first")
+    return model
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Make the private copy, or say why there can be none."""
     try:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -321,3 +352,8 @@ def _copy(model: nn.Module) -> nn.Module:
 def _gap(step: Step) -> Tensor | None:
     """How far the energy of the samples lies from that of the test images."""
     return None if step.energy_samples is None else energy(step.logits).mean() - step.energy_samples
+
+
+def _happened(step: Step) -> bool:
+    """Whether a step's note applies: one about a leap that was decided on the device is told by its flag."""
+    return bool(step.leap) if isinstance(step.leap, Tensor) else True

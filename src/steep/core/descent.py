@@ -1,4 +1,4 @@
-"""The update that most methods share: Adam on what adapts, one step at a time."""
+"""The update that most methods share: one step down a loss, on what adapts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,51 @@ class DescentState(State):
 
 def adam(model: Classifier, lr: float) -> torch.optim.Adam:
     """Adam over the adapted parameters, with the betas of Tent and TEA."""
-    return torch.optim.Adam(list(model.adapted().values()), lr=lr, betas=(0.9, 0.999))
+    params = list(model.adapted().values())
+    optimizer = torch.optim.Adam(params, lr=lr, betas=(0.9, 0.999), fused=True, capturable=params[0].is_cuda)
+    for p in params:  # what torch would make at the first step: a state that never changes its shape is easy to undo
+        step = torch.zeros((), device=p.device)
+        optimizer.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    return optimizer
 
 
-def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One step down the loss. Gradients are freed at once: they are no part of the state."""
+def sgd(model: Classifier, lr: float, momentum: float) -> torch.optim.SGD:
+    """Gradient descent over the adapted parameters, with momentum."""
+    params = list(model.adapted().values())
+    optimizer = torch.optim.SGD(params, lr=lr, momentum=momentum, fused=True)
+    for p in params:
+        optimizer.state[p] = {"momentum_buffer": torch.zeros_like(p)}
+    return optimizer
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor, when: Tensor | None = None) -> None:
+    """One step down the loss; where a flag on the device says so, if one is given."""
+    backward(loss)
+    update(optimizer, when)
+
+
+def backward(loss: Tensor) -> None:
+    """Add to the gradients. Of several losses, each is best taken before the next is computed: it frees its memory."""
     if not loss.requires_grad:
         raise InputError(
             "model: its answer does not depend on what adapts. Does its forward run under no_grad or detach its logits?"
         )
     loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
+
+
+def update(optimizer: torch.optim.Optimizer, when: Tensor | None = None) -> None:
+    """Move by the gradients, and free them at once: they are no part of the state."""
+    if when is None:
+        optimizer.step()
+    elif not getattr(optimizer, "_step_supports_amp_scaling", False):  # not a fused one: the host must decide
+        if bool(when):
+            optimizer.step()
+    else:
+        # torch's own way to call a step off on the device, made for gradients that overflow
+        optimizer.found_inf = (~when).float()  # type: ignore[attr-defined]
+        optimizer.grad_scale = None  # type: ignore[attr-defined]
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.found_inf, optimizer.grad_scale  # type: ignore[attr-defined]
     optimizer.zero_grad(set_to_none=True)

@@ -1,19 +1,20 @@
 """The guard: a step that would harm the model is undone, exactly, and the stream goes on.
 
 A step is harmful when its loss, logits or the parameters it leads to are not finite, when its update is out of
-proportion to the recent ones, or when it raises half-way. On a GPU the host does not wait for the verdict: parameters
-are put right on the device at once, and what lives on the host when the next batch comes or somebody looks.
+proportion to the recent ones, or when it raises half-way. On a GPU tensors are put right on the device at once and the
+host does not wait for the verdict: it reads it when somebody looks or, where something lives on the host (a
+generator, say), before the next step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from steep.core.mark import Mark
+from steep.core.mark import Copies, Host
 from steep.core.method import Method, State, Step
 from steep.errors import GuardError, InputError
 
@@ -31,6 +32,18 @@ REASONS = (
 )
 
 
+class Attempt(NamedTuple):
+    """One step, done and judged on the device."""
+
+    step: Step
+    copies: Copies | None = None  # the tensors before it
+    verdict: Tensor | None = None  # a flag for each of REASONS; None if there is nothing to judge
+    undone: bool = False  # whether tensors were put right on the device, where the verdict says so
+
+
+Work = Callable[[Tensor], Any]
+
+
 class Guard:
     """Runs the steps of one adapter. Its memory is one mark of the state, and a few numbers."""
 
@@ -40,86 +53,114 @@ class Guard:
         if mode not in MODES:
             raise InputError(f"guard: expected one of {', '.join(MODES)}, got {mode!r}")
         self.mode = mode
-        self._undone = 0
-        self._usual: Tensor | None = None  # (3,): mean length of healthy updates, their number, leaps in a row
-        self._pending: tuple[State, Mark, Tensor] | None = None  # a verdict the host has not read yet
-        self._last: str | None = None  # why the last step was undone
+        # mean length of healthy updates, their number, leaps in a row, steps undone: in one place, on one device
+        self._usual = torch.zeros(4, dtype=torch.float64)
+        self._copies: Copies | None = None
+        self._pending: tuple[State, Host, Attempt] | None = None  # a verdict that the host must read before it goes on
+        self._verdict: Tensor | None = None  # of the last step
 
-    def step(self, method: Method[Any], state: State, x: Tensor) -> Step:
-        """Do one step of the method, or none: a harmful one leaves no trace but its report."""
+    def step(self, method: Method[Any], state: State, x: Tensor, run: Callable[[Work, Tensor], Any]) -> Step:
+        """Do one step of the method, or none: a harmful one leaves no trace but its report.
+
+        `run` does the work on the device, or repeats it from a captured graph.
+        """
         self.settle()
-        self._last = None
-        mark = None if self.mode == "off" else Mark(state)
+        self._forget_last()
+        host = None if self.mode == "off" else Host(state)
         try:
-            step = method.step(state, x)
+            attempt: Attempt = run(lambda x: self._attempt(method, state, x), x)
         except BaseException:
-            if mark is None:
+            if host is None:
                 state.model.forget_gradients()
             else:
-                mark.revert(state)
+                if self._copies is not None:
+                    self._copies.revert()
+                host.revert(state)
             raise
-        if mark is None or not step.moved:
+        step, self._verdict = attempt.step, attempt.verdict
+        if host is None or attempt.verdict is None:
             return step
-        verdict = self._judge(step, state, mark)
-        later = verdict.device.type in self.asynchronous and self.mode != "raise"
-        later = later and mark.revert_where(verdict.any(), state)
-        self._pending = state, mark, verdict
-        reason = None if later else self.reason
+        if not (attempt.undone and host.empty):
+            self._pending = state, host, attempt
+        if attempt.undone and self.mode != "raise":
+            return step
+        reason = self.reason
         if reason is None:
             return step
         if self.mode == "raise":
             raise GuardError(f"step undone: {reason}. The model is as before; guard='skip' goes on by itself.")
         return step._replace(moved=False, used=0, note=reason)
 
+    def _forget_last(self) -> None:
+        self._verdict = self._copies = None
+
+    def _attempt(self, method: Method[Any], state: State, x: Tensor) -> Attempt:
+        """Everything that happens on the device."""
+        if self.mode == "off":
+            return Attempt(method.step(state, x))
+        self._copies = copies = Copies(state)
+        step = method.step(state, x)
+        if not step.moved:
+            return Attempt(step)
+        verdict = self._judge(step, state, copies)
+        undone = verdict.device.type in self.asynchronous and copies.revert_where(verdict.any(), state)
+        return Attempt(step, copies, verdict, undone)
+
     def settle(self) -> None:
         """Read the verdict of the last step, and finish undoing it."""
         if self._pending is None:
             return
-        (state, mark, verdict), self._pending = self._pending, None
-        faults = verdict.tolist()
-        if any(faults):
-            mark.revert(state)
-            self._undone += 1
-            self._last = ", ".join(reason for fault, reason in zip(faults, REASONS, strict=True) if fault)
+        (state, host, attempt), self._pending = self._pending, None
+        if attempt.verdict is not None and attempt.verdict.any():
+            if attempt.copies is not None and not attempt.undone:
+                attempt.copies.revert()
+            host.revert(state)
 
     @property
     def undone(self) -> int:
         """How many steps were undone since the start or the last reset."""
-        self.settle()
-        return self._undone
+        return int(self._usual[3])
 
     @property
     def reason(self) -> str | None:
         """Why the last step was undone, if it was."""
         self.settle()
-        return self._last
+        faults = [] if self._verdict is None else self._verdict.tolist()
+        return ", ".join(reason for fault, reason in zip(faults, REASONS, strict=False) if fault) or None
 
     @torch.no_grad()
-    def _judge(self, step: Step, state: State, mark: Mark) -> Tensor:
+    def _judge(self, step: Step, state: State, copies: Copies) -> Tensor:
         """Weigh a step on the device: a flag for each of REASONS."""
-        length, whole = mark.moved(state)
-        usual = length.new_zeros(3) if self._usual is None else self._usual.to(length.device)
-        mean, count, row = usual
+        length, whole = copies.moved(state)
+        self._usual = self._usual.to(length.device)
+        mean, count, row, undone = self._usual.clone()
         loss = length.new_zeros(()) if step.loss is None else step.loss.double()
         # a sum is finite only if all its terms are; in double precision it cannot overflow by itself
         finite = torch.stack([loss, step.logits.sum(dtype=torch.float64), length]).isfinite()
-        far = (count >= WARMUP) & (length > PROPORTION * torch.maximum(mean, LEAST * whole)) & (not step.leap)
+        leap = step.leap  # a number from the host would make it wait
+        meant = leap if isinstance(leap, Tensor) else torch.full((), leap, device=length.device)
+        far = (count >= WARMUP) & (length > PROPORTION * torch.maximum(mean, LEAST * whole)) & ~meant
         settled = far & (row >= PATIENCE)  # not a leap any more
         faults = torch.cat([~finite, (far & ~settled)[None]])
-        if not step.leap:
-            pace = (1 / (count + 1)).clamp_min(0.1)
-            healthy = torch.stack([mean + pace * (length - mean), count + 1, torch.zeros_like(row)])
-            anew = torch.stack([length, torch.full_like(count, WARMUP), torch.zeros_like(row)])
-            refused = torch.stack([mean, count, row + far])
-            self._usual = torch.where(faults.any(), refused, torch.where(settled, anew, healthy))
+        pace = (1 / (count + 1)).clamp_min(0.1)
+        zero = torch.zeros_like(row)
+        healthy = torch.stack([mean + pace * (length - mean), count + 1, zero, undone])
+        anew = torch.stack([length, torch.full_like(count, WARMUP), zero, undone])
+        refused = torch.stack([mean, count, row + far, undone + 1])
+        usual = torch.where(meant | (length == 0), self._usual, torch.where(settled, anew, healthy))
+        self._usual.copy_(torch.where(faults.any(), refused, usual))
         return faults
 
     def snapshot(self) -> dict[str, Any]:
         """Copy what the guard knows."""
         self.settle()
-        return {"undone": self._undone, "usual": None if self._usual is None else self._usual.cpu()}
+        return {"usual": self._usual.to("cpu", copy=True)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring back what the guard knew."""
-        self._pending, self._last = None, None
-        self._undone, self._usual = saved["undone"], saved["usual"]
+        self._pending = self._verdict = None
+        self._usual.copy_(saved["usual"])  # in its place: a recorded graph writes there
+
+    def forget(self) -> None:
+        """Know nothing yet."""
+        self.restore({"usual": torch.zeros(4)})

@@ -110,7 +110,10 @@ class ReplayBuffer:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring copied chains back, or none."""
         images = saved["images"]
-        self.images = None if images is None else images.clone()
+        if images is not None and self.images is not None and images.shape == self.images.shape:
+            self.images.copy_(images)
+        else:
+            self.images = None if images is None else images.clone()
         self._overwritten = []
 
     def mark(self) -> bool:

@@ -1,7 +1,8 @@
 """A mark: the state as it was before a step, so that the step can be undone exactly.
 
 Taking one must cost next to nothing, since it happens before every step: tensors are copied in one piece per device and
-dtype, large memories copy only what the step overwrites, and what lives on the host is kept by reference.
+dtype, large memories copy only what the step overwrites, and what lives on the host is kept by reference. The two
+halves are apart, since a captured graph can repeat the one and not the other.
 """
 
 from __future__ import annotations
@@ -16,21 +17,62 @@ from steep.core.method import State
 from steep.core.source import Classifier
 
 
-class Mark:
-    """The state of a method at one moment."""
+class Copies:
+    """The tensors of a state at one moment."""
 
     @torch.no_grad()
     def __init__(self, state: State) -> None:
         self.tensors = tensors(state)
-        self.copies = _flat(self.tensors)
-        self.host = {field.name: _host(getattr(state, field.name)) for field in fields(state)}
+        self.flat = _flat(self.tensors)
+
+    @torch.no_grad()
+    def revert(self) -> None:
+        """Put every tensor back."""
+        for group, copy in self.flat.items():
+            _spread(copy, _group(self.tensors, group))
+
+    @torch.no_grad()
+    def revert_where(self, bad: Tensor, state: State) -> bool:
+        """Undo it on the device, where a flag there says so. False if the state has changed its shape meanwhile."""
+        now = tensors(state)
+        if [t.shape for t in now] != [t.shape for t in self.tensors]:
+            return False
+        for group, copy in self.flat.items():
+            if group[0] == bad.device:
+                here = _group(now, group)
+                _spread(torch.where(bad, copy, torch.cat([_line(t) for t in here])), here)
+        for field in fields(state):
+            value = getattr(state, field.name)
+            if hasattr(value, "revert_where"):
+                value.revert_where(bad)
+        return True
+
+    @torch.no_grad()
+    def moved(self, state: State) -> tuple[Tensor, Tensor]:
+        """How far parameters and statistics have moved since, and how long they were: two numbers on the device."""
+        lengths = []
+        for group, after in _flat([t for t in state.model.moving().values() if t.is_floating_point()]).items():
+            before = self.flat[group][: len(after)]  # the model's tensors come first in their group
+            # what stays put has not moved, be it infinite: an attention mask, say
+            same = (after == before) | (after.isnan() & before.isnan())
+            step = torch.where(same, 0.0, after - before).double().norm()
+            whole = torch.where(before.isfinite(), before, 0.0).double().norm()
+            lengths.append(torch.stack([step, whole]).to(state.model.anchor().device))
+        total = torch.stack(lengths).norm(dim=0)
+        return total[0], total[1]
+
+
+class Host:
+    """What of a state lives on the host: generators, counters, the settings of an optimiser."""
+
+    def __init__(self, state: State) -> None:
+        self.kept = {field.name: _host(getattr(state, field.name)) for field in fields(state)}
+        self.empty = all(_on_device(getattr(state, field.name)) for field in fields(state))
 
     @torch.no_grad()
     def revert(self, state: State) -> None:
-        """Undo everything that happened to the state since."""
-        for group, copy in self.copies.items():
-            _spread(copy, _group(self.tensors, group))
-        for name, saved in self.host.items():
+        """Undo what happened on the host since."""
+        for name, saved in self.kept.items():
             value = getattr(state, name)
             if isinstance(value, torch.optim.Optimizer):
                 value.state.clear()
@@ -47,36 +89,6 @@ class Mark:
             else:
                 setattr(state, name, saved)
         state.model.forget_gradients()
-
-    @torch.no_grad()
-    def revert_where(self, bad: Tensor, state: State) -> bool:
-        """Undo it on the device, where a flag there says so. False if the state has changed its shape meanwhile."""
-        now = tensors(state)
-        if [t.shape for t in now] != [t.shape for t in self.tensors]:
-            return False
-        for group, copy in self.copies.items():
-            if group[0] == bad.device:
-                here = _group(now, group)
-                _spread(torch.where(bad, copy, torch.cat([_line(t) for t in here])), here)
-        for field in fields(state):
-            value = getattr(state, field.name)
-            if hasattr(value, "revert_where"):
-                value.revert_where(bad)
-        return True
-
-    @torch.no_grad()
-    def moved(self, state: State) -> tuple[Tensor, Tensor]:
-        """How far parameters and statistics have moved since, and how long they were: two numbers on the device."""
-        lengths = []
-        for group, after in _flat([t for t in state.model.moving().values() if t.is_floating_point()]).items():
-            before = self.copies[group][: len(after)]  # the model's tensors come first in their group
-            # what stays put has not moved, be it infinite: an attention mask, say
-            same = (after == before) | (after.isnan() & before.isnan())
-            step = torch.where(same, 0.0, after - before).double().norm()
-            whole = torch.where(before.isfinite(), before, 0.0).double().norm()
-            lengths.append(torch.stack([step, whole]).to(state.model.anchor().device))
-        total = torch.stack(lengths).norm(dim=0)
-        return total[0], total[1]
 
 
 def tensors(state: State) -> list[Tensor]:
@@ -105,6 +117,15 @@ def _host(value: Any) -> Any:
     if hasattr(value, "snapshot"):
         return None if isinstance(value, Classifier) else value.snapshot()
     return list(value) if isinstance(value, list) else value
+
+
+def _on_device(value: Any) -> bool:
+    """Whether undoing a field's tensors on the device undoes all of it."""
+    if isinstance(value, torch.optim.Optimizer):
+        return all(isinstance(t, Tensor) for kept in value.state.values() for t in kept.values())
+    if isinstance(value, list):
+        return all(isinstance(t, Tensor) for t in value)
+    return isinstance(value, (Classifier, Tensor))
 
 
 Group = tuple[torch.device, torch.dtype]

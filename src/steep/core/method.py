@@ -28,8 +28,9 @@ class Step(NamedTuple):
     used: Tensor | int | None = None  # images that took part in the update; None: all of them
     energy_samples: Tensor | None = None  # mean energy of the samples drawn from the model
     moved: bool = True  # False: the model is as before, and so are its predictions
-    leap: bool = False  # True: a large move on purpose, such as a return to the source model
-    note: str | None = None  # what a reader of the log should know: "no reliable image", "recovered"
+    leap: Tensor | bool = False  # True: a large move on purpose, such as a return to the source model
+    note: str | None = None  # what a reader of the log should know; of a leap on the device, if it happened
+    idle: str | None = None  # why, if `used` turns out to be 0: "no reliable image"
 
 
 @dataclass
@@ -46,6 +47,7 @@ class State:
         """Copy every field into plain data that `torch.save` can write."""
         return {field.name: _saved(getattr(self, field.name)) for field in fields(self)}
 
+    @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""
         names = {field.name for field in fields(self)}
@@ -73,20 +75,39 @@ def _saved(value: Any) -> Any:
 
 
 def _restored(current: Any, saved: Any, device: torch.device) -> Any:
+    """Write into the tensors that are there, where they fit: a captured graph knows them by their place."""
     if hasattr(current, "restore"):
         current.restore(saved)
     elif isinstance(current, torch.optim.Optimizer):
-        current.load_state_dict(copied(saved))  # torch keeps the tensors it is given
+        _restore_optimizer(current, saved)
     elif isinstance(current, torch.Generator):
         if saved.shape == current.get_state().shape:
             current.set_state(saved.cpu())
         else:  # from another kind of device, whose stream cannot be continued here: a new one that it determines
             current.manual_seed(zlib.crc32(saved.cpu().numpy().tobytes()))
     elif isinstance(saved, Tensor):
-        return saved.detach().clone().to(device)
+        if not (isinstance(current, Tensor) and current.shape == saved.shape and current.dtype == saved.dtype):
+            return saved.detach().clone().to(device)
+        current.copy_(saved)
+    elif isinstance(saved, list):
+        known = current if isinstance(current, list) and len(current) == len(saved) else [None] * len(saved)
+        return [_restored(c, v, device) for c, v in zip(known, saved, strict=True)]
     else:
-        return [_restored(None, v, device) for v in saved] if isinstance(saved, list) else saved
+        return saved
     return current
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    how = [{k: v for k, v in g.items() if k in ("fused", "foreach", "capturable")} for g in optimizer.param_groups]
+    before = {p: dict(kept) for p, kept in optimizer.state.items()}
+    optimizer.load_state_dict(copied(dict(saved)))  # torch keeps the tensors it is given
+    for group, mine in zip(optimizer.param_groups, how, strict=True):
+        group.update(mine)  # how to compute is the device's matter, not the file's
+    for p, kept in before.items():
+        for name, tensor in kept.items():
+            new = optimizer.state.get(p, {}).get(name)
+            if isinstance(tensor, Tensor) and isinstance(new, Tensor) and tensor.shape == new.shape:
+                optimizer.state[p][name] = tensor.copy_(new)
 
 
 S = TypeVar("S", bound=State)
@@ -128,6 +149,10 @@ class Method(abc.ABC, Generic[S]):
         """Answer with the model as it is now."""
         logits: Tensor = state.model(x)
         return logits
+
+    def repeats(self, state: S) -> bool:
+        """Whether every step from now on does the same work on the device, so that it can be recorded as a graph."""
+        return True
 
     @classmethod
     def tuned(cls) -> Self:

@@ -18,13 +18,12 @@ def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None
     before = [p.detach().clone() for p in params]
     with torch.no_grad():
         grads: list[Tensor] = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
-        length = torch.stack([g.norm() for g in grads]).norm() + 1e-12
-        for p, g in zip(params, grads, strict=True):
-            p.add_(g * (radius / length))
+        length = torch.stack(torch._foreach_norm(grads)).norm() + 1e-12
+        torch._foreach_add_(list(params), torch._foreach_mul(grads, radius / length))
+        for p in params:
             p.grad = None
     try:
         yield
     finally:
         with torch.no_grad():
-            for p, w in zip(params, before, strict=True):
-                p.copy_(w)
+            torch._foreach_copy_(list(params), before)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +17,8 @@ from torch.utils import _pytree as pytree
 from steep.core import norm
 from steep.core.losses import widen
 from steep.core.precision import arrange, half_precision, lower
-from steep.errors import CheckpointError, InputError
+from steep.core.recompute import recomputed
+from steep.errors import CheckpointError, InputError, SteepWarning
 
 T = TypeVar("T")
 
@@ -48,16 +51,51 @@ class Classifier(nn.Module):
         self.net = net.requires_grad_(False).eval()
         self.low: torch.dtype | None = None  # the half precision that it runs in
         self.layout = torch.preserve_format
+        self.compile_forward = False
+        self.recompute = False
+        self._compiled: Callable[[Tensor], Tensor] | None = None
         self._places: list[tuple[str, dict[str, Any], str]] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits in float32 (float64 for a float64 model)."""
         if x.ndim == 4:
             x = x.to(memory_format=self.layout)
+        if self.recompute and torch.is_grad_enabled():
+            with recomputed(self.net):
+                return self._logits(x)
+        if self.compile_forward and len(x) >= norm.FULL_BATCH:  # a smaller batch takes other paths, and little time
+            return self._logits_compiled(x)
+        return self._logits(x)
+
+    def _logits(self, x: Tensor) -> Tensor:
         if self.low is None:
             return widen(as_logits(self.net(x)))
         with torch.autocast(x.device.type, dtype=self.low):
             return widen(as_logits(self.net(x)))
+
+    def _logits_compiled(self, x: Tensor) -> Tensor:
+        if self._compiled is None:
+            self._compiled = torch.compile(self._logits)
+        # one program for every size of batch, so that the last, smaller one asks for no other
+        torch._dynamo.maybe_mark_dynamic(x, 0)
+        try:
+            return self._compiled(x)
+        except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
+            self.compile_forward = False
+            warnings.warn(f"compile=True: this model runs uncompiled: {error}", SteepWarning, stacklevel=3)
+            return self._logits(x)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Inside, no parameter asks for a gradient: images may, and their gradient is then cheaper."""
+        adapted = list(self.adapted().values())
+        for parameter in adapted:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in adapted:
+                parameter.requires_grad_(True)
 
     def adapted(self) -> dict[str, nn.Parameter]:
         """The parameters that move, by the name they have in the caller's model."""
@@ -102,6 +140,9 @@ class Classifier(nn.Module):
             raise CheckpointError(f"adapter state of another model or setting: {differ[:8]} do not match")
         for name, tensor in moving.items():
             tensor.copy_(saved[name])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_compiled": None, "_places": None}
 
     def fingerprint(self) -> str:
         """Tell source models apart: names, shapes and a checksum of all weights that do not move."""

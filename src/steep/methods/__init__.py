@@ -1,8 +1,8 @@
-"""The ten methods, one paper per file, and `adapt`, which finds them by name.
+"""The methods, one paper per file, and `adapt`, which finds them by name.
 
 >>> import steep
 >>> list(steep.METHODS)
-['source', 'bn', 'dua', 'pl', 'shot', 'tent', 'eta', 'eata', 'sar', 'tea']
+['source', 'bn', 'dua', 'pl', 'shot', 'tent', 'eta', 'eata', 'sar', 'tea', 'tea-fast']
 >>> steep.METHODS["tea"].paper
 'Yuan et al., TEA: Test-time Energy Adaptation, 2024'
 """
@@ -32,10 +32,11 @@ from steep.methods.sar import Sar
 from steep.methods.shot import Shot
 from steep.methods.source import Source
 from steep.methods.tea import TEA
+from steep.methods.tea_fast import TeaFast
 from steep.methods.tent import Tent
 
 METHODS: dict[str, type[Method[Any]]] = {
-    method.name: method for method in (Source, BN, Dua, PL, Shot, Tent, Eta, Eata, Sar, TEA)
+    method.name: method for method in (Source, BN, Dua, PL, Shot, Tent, Eta, Eata, Sar, TEA, TeaFast)
 }
 """Every method by name."""
 
@@ -71,10 +72,15 @@ def resume(
     method: Method[Any] | None = None,
     *,
     device: torch.device | str | None = None,
+    compile: bool = False,
+    graph: bool = False,
+    recompute: bool = False,
+    inplace: bool = False,
 ) -> Adapter:
     """Continue an adaptation that `adapter.save(path)` wrote, with identical results.
 
-    `model` is the source model that was adapted: its weights are checked. A `method` of your own must be given again.
+    `model` is the source model that was adapted: its weights are checked. A `method` of your own must be given again,
+    and so must how to compute.
 
     >>> import tempfile, torch, steep
     >>> model, x = steep.models.build("wrn-10-1", 10), torch.rand(16, 3, 32, 32)
@@ -90,7 +96,16 @@ def resume(
         warnings.simplefilter("ignore", SteepWarning)  # eata's source images: what they taught is in the file
         if method is None:
             method = make(saved["method"], **saved["hyper"])
-        adapter = Adapter(model, method, device=device, **saved["options"])
+        adapter = Adapter(
+            model,
+            method,
+            device=device,
+            compile=compile,
+            graph=graph,
+            recompute=recompute,
+            inplace=inplace,
+            **saved["options"],
+        )
     adapter.load_state_dict(saved)
     return adapter
 
@@ -109,6 +124,10 @@ def adapt(
     guard: str = "skip",
     bad_images: str = "raise",
     deterministic: bool = False,
+    compile: bool = False,
+    graph: bool = False,
+    recompute: bool = False,
+    inplace: bool = False,
     source: Iterable[Any] | None = None,
     callbacks: Iterable[Callback] = (),
     **hyper: Any,
@@ -130,6 +149,10 @@ def adapt(
         bad_images: a batch with NaN, Inf or values far out of range: "raise" refuses it, "nan" adapts on the good
             images and answers NaN for the others.
         deterministic: use only kernels that give the same bits every time, or refuse naming the one that cannot.
+        compile: run the model through `torch.compile`; the first batch then takes a minute, the others less time.
+        graph: on a CUDA device, record a step as one graph and replay it; where that cannot be, warn and go on.
+        recompute: keep few activations and compute them again for the gradient: less memory, more time.
+        inplace: adapt the model given instead of a copy of it, for models of which two do not fit.
         source: batches of source images, for methods that use them (eata).
         callbacks: called as `callback(adapter, logits)` after each batch; reading `adapter.last` there waits for the
             device, `logits` need not.
@@ -155,6 +178,10 @@ def adapt(
         guard=guard,
         bad_images=bad_images,
         deterministic=deterministic,
+        compile=compile,
+        graph=graph,
+        recompute=recompute,
+        inplace=inplace,
         source=source,
         callbacks=callbacks,
     )

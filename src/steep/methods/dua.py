@@ -60,6 +60,10 @@ class Dua(Method[DuaState]):
                     layer.training = False
         return Step(logits, used=len(new), moved=len(new) > 0)
 
+    def repeats(self, state: DuaState) -> bool:
+        """Once the statistics stand still."""
+        return state.seen >= self.images
+
     def augment(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """(C, H, W) → (copies, C, H, W), each shifted, perhaps mirrored, and turned by a multiple of 90°."""
         height, width = image.shape[-2:]

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+from steep.core.batch import count, follow, has_begun, mean, unset
 from steep.core.descent import DescentState, adam, descend
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
@@ -20,7 +21,7 @@ from steep.core.source import Source
 class EtaState(DescentState):
     """The model, its optimiser and the moving average of the predictions it learnt from."""
 
-    mean_prediction: Tensor | None = None  # (K,)
+    mean_prediction: Tensor | None = None  # (K,); None until K is known, negative until something was learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +56,15 @@ class Eta(Method[EtaState]):
         h = entropy(logits)
         p = logits.detach().softmax(dim=1)
         e0 = self.margin * math.log(self.margin_classes or logits.shape[1])
-        chosen = h.detach() < e0
-        if state.mean_prediction is not None:
-            chosen &= cosine_similarity(state.mean_prediction[None], p, dim=1).abs() < self.novelty
-        if not chosen.any():
-            return Step(logits, used=0, moved=False, note="no reliable and novel image")
-        h, new = h[chosen], p[chosen].mean(dim=0)
+        known = state.mean_prediction = unset(p[0]) if state.mean_prediction is None else state.mean_prediction
+        novel = cosine_similarity(known[None], p, dim=1).abs() < self.novelty
+        chosen = (h.detach() < e0) & (novel | ~has_begun(known))
+        used = count(chosen)
         weight = (e0 - h.detach()).exp()
-        loss = (weight * h).mean() + self.penalty(state)
-        descend(state.optimizer, loss)
-        old = state.mean_prediction
-        state.mean_prediction = new if old is None else self.momentum * old + (1 - self.momentum) * new
-        return Step(logits, loss=loss.detach(), used=chosen.sum())
+        loss = mean(weight * h, chosen) + self.penalty(state)
+        descend(state.optimizer, loss, when=used > 0)
+        follow(known, mean(p, chosen), self.momentum, when=used > 0)
+        return Step(logits, loss=loss.detach(), used=used, idle="no reliable and novel image")
 
     def penalty(self, state: EtaState) -> Tensor | float:
         """Nothing holds ETA's parameters back."""

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from steep.core.batch import count, mean
 from steep.core.descent import DescentState, adam, descend
 from steep.core.method import Method, Moment, Step
 from steep.core.norm import Params
@@ -42,8 +43,7 @@ class PL(Method[DescentState]):
         logits = state.model(x)
         sure, labels = logits.detach().softmax(dim=1).max(dim=1)
         confident = sure > self.threshold
-        if not confident.any():
-            return Step(logits, used=0, moved=False, note=f"no prediction above {self.threshold}")
-        loss = cross_entropy(logits[confident], labels[confident])
-        descend(state.optimizer, loss)
-        return Step(logits, loss=loss.detach(), used=confident.sum())
+        loss = mean(cross_entropy(logits, labels, reduction="none"), confident)
+        used = count(confident)
+        descend(state.optimizer, loss, when=used > 0)
+        return Step(logits, loss=loss.detach(), used=used, idle=f"no prediction above {self.threshold}")

@@ -9,7 +9,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from steep.core.descent import DescentState
+from steep.core.batch import count, follow, mean, unset
+from steep.core.descent import DescentState, backward, sgd, update
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
 from steep.core.norm import Params
@@ -22,7 +23,7 @@ class SarState(DescentState):
     """The model, its optimiser, the source parameters to fall back on and the average of the entropy."""
 
     origin: list[Tensor]
-    mean_entropy: Tensor | None = None
+    mean_entropy: Tensor  # negative until there was a reliable image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +51,8 @@ class Sar(Method[SarState]):
     def init(self, source: Source) -> SarState:
         """Batch statistics, SGD with momentum on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
-        params = list(model.adapted().values())
-        optimizer = torch.optim.SGD(params, lr=self.lr, momentum=self.momentum)
-        return SarState(model, optimizer, [p.detach().clone() for p in params])
+        origin = [p.detach().clone() for p in model.adapted().values()]
+        return SarState(model, sgd(model, self.lr, self.momentum), origin, unset(model.anchor().new_empty(())))
 
     def step(self, state: SarState, x: Tensor) -> Step:
         """Two passes: the first finds the worst point nearby, the second gives the gradient there."""
@@ -60,30 +60,25 @@ class Sar(Method[SarState]):
         h = entropy(logits)
         e0 = self.margin * math.log(self.margin_classes or logits.shape[1])
         reliable = h.detach() < e0
-        if not reliable.any():
-            return Step(logits, used=0, moved=False, note="no reliable image")
-        h[reliable].mean().backward()  # type: ignore[no-untyped-call]
+        backward(mean(h, reliable))
 
         with worst_nearby(list(state.model.adapted().values()), self.radius):
             h = entropy(state.model(x))
             reliable = reliable & (h.detach() < e0)  # the model has moved: filter again
-            if not reliable.any():
-                return Step(logits, used=0, moved=False, note="no reliable image at the worst point nearby")
-            loss = h[reliable].mean()
-            loss.backward()  # type: ignore[no-untyped-call]
-        state.optimizer.step()
-        state.optimizer.zero_grad(set_to_none=True)
-
-        old, new = state.mean_entropy, loss.detach()
-        state.mean_entropy = new if old is None else 0.9 * old + 0.1 * new
-        note = self.recover(state) if state.mean_entropy < self.recover_below else None
-        return Step(logits, loss=loss.detach(), used=reliable.sum(), leap=note is not None, note=note)
+            loss = mean(h, reliable)
+            backward(loss)
+        used = count(reliable)
+        update(state.optimizer, when=used > 0)
+        follow(state.mean_entropy, loss.detach(), 0.9, when=used > 0)
+        collapsed = (used > 0) & (state.mean_entropy < self.recover_below)
+        self.recover(state, collapsed)
+        note = "recovered the source model: the entropy had collapsed"
+        return Step(logits, loss.detach(), used, leap=collapsed, note=note, idle="no reliable image")
 
     @torch.no_grad()
-    def recover(self, state: SarState) -> str:
-        """Return to the source model and forget momentum and average."""
-        for p, source in zip(state.model.adapted().values(), state.origin, strict=True):
-            p.copy_(source)
-        state.optimizer.state.clear()
-        state.mean_entropy = None
-        return "recovered the source model: the entropy had collapsed"
+    def recover(self, state: SarState, where: Tensor) -> None:
+        """Return to the source model and forget momentum and average, where a flag says so."""
+        for (p, kept), source in zip(state.optimizer.state.items(), state.origin, strict=True):
+            p.copy_(torch.where(where, source, p))
+            kept["momentum_buffer"].masked_fill_(where, 0)
+        state.mean_entropy.copy_(torch.where(where, unset(state.mean_entropy), state.mean_entropy))

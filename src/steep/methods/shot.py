@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from steep.core.batch import mean
 from steep.core.descent import DescentState, adam, descend
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
@@ -38,12 +39,10 @@ class Shot(Method[DescentState]):
         """Entropy of each − entropy of the mean prediction + weight × confident pseudo-label loss."""
         logits = state.model(x)
         p = logits.softmax(dim=1)
-        mean = p.mean(dim=0)
-        diversity = -(mean * (mean + 1e-5).log()).sum()
-        loss = entropy(logits).mean() - diversity
+        average = mean(p)
+        diversity = -(average * (average + 1e-5).log()).sum()
         sure, labels = p.detach().max(dim=1)
-        confident = sure > self.threshold
-        if confident.any():  # the mean over no image would be NaN
-            loss = loss + self.label_weight * cross_entropy(logits[confident], labels[confident])
+        labelled = mean(cross_entropy(logits, labels, reduction="none"), where=sure > self.threshold)
+        loss = mean(entropy(logits)) - diversity + self.label_weight * labelled
         descend(state.optimizer, loss)
         return Step(logits, loss=loss.detach())

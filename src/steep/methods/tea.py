@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from steep.core.descent import DescentState, adam, descend
+from steep.core.batch import mean
+from steep.core.descent import DescentState, adam, backward, update
 from steep.core.langevin import ReplayBuffer, langevin
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, Step
@@ -51,6 +52,13 @@ class TEA(Method[TeaState]):
         self.require(chains=chains, buffer_size=size, sgld_steps=self.sgld_steps >= 0, lr=self.lr > 0)
         self.require(restart=0 <= self.restart <= 1, start=self.start[0] < self.start[1])
 
+    @staticmethod
+    def fast() -> TEA:
+        """TEA for the price of Tent: `steep.adapt(model, "tea-fast")`."""
+        from steep.methods.tea_fast import TeaFast
+
+        return TeaFast()
+
     def init(self, source: Source) -> TeaState:
         """Batch statistics, Adam on the normalisation parameters, an empty buffer."""
         model = source.prepare(self.params, self.statistics)
@@ -61,23 +69,26 @@ class TEA(Method[TeaState]):
         """θ ← θ − β ∇ [ mean E(x_test) − mean E(x̃) ], x̃ ∼ p_θ by Langevin dynamics."""
         samples = self.draw(state, x)
         logits = state.model(x)  # test images and samples are normalised each by their own batch
-        energy_samples = energy(state.model(samples)).mean()
-        loss = energy(logits).mean() - energy_samples
-        descend(state.optimizer, loss)
-        return Step(logits, loss=loss.detach(), energy_samples=energy_samples.detach())
+        energy_images = mean(energy(logits))
+        backward(energy_images)
+        energy_samples = mean(energy(state.model(samples)))
+        backward(-energy_samples)
+        update(state.optimizer)
+        return Step(logits, (energy_images - energy_samples).detach(), energy_samples=energy_samples.detach())
 
     def draw(self, state: TeaState, x: Tensor) -> Tensor:
         """Take chains out of the buffer, walk them down the energy, put them back."""
         chains, where = state.buffer.draw(self.chains or len(x), x, state.generator)
-        chains = langevin(
-            lambda x: energy(state.model(x)),
-            chains,
-            steps=self.sgld_steps,
-            rate=self.sgld_rate,
-            noise=self.sgld_noise,
-            generator=state.generator,
-            clamp=self.clamp,
-            grad_clip=self.grad_clip,
-        )
+        with state.model.frozen():
+            chains = langevin(
+                lambda x: energy(state.model(x)),
+                chains,
+                steps=self.sgld_steps,
+                rate=self.sgld_rate,
+                noise=self.sgld_noise,
+                generator=state.generator,
+                clamp=self.clamp,
+                grad_clip=self.grad_clip,
+            )
         state.buffer.put(where, chains)
         return chains

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from steep.core.batch import mean
 from steep.core.descent import DescentState, adam, descend
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
@@ -34,6 +35,6 @@ class Tent(Method[DescentState]):
     def step(self, state: DescentState, x: Tensor) -> Step:
         """θ ← θ − lr ∇ mean H(softmax f(x))."""
         logits = state.model(x)
-        loss = entropy(logits).mean()
+        loss = mean(entropy(logits))
         descend(state.optimizer, loss)
         return Step(logits, loss=loss.detach())

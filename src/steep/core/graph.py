@@ -1,0 +1,101 @@
+"""CUDA graphs: the work of a step is recorded once and then launched as a whole, whatever the host is doing.
+
+What a graph repeats is fixed: shapes, addresses and the order of the kernels. It is recorded when a shape of images has
+come twice, and dropped when a tensor of the state has moved to another address.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steep.core.mark import Host, tensors
+from steep.core.method import Method, State
+from steep.errors import SteepWarning
+
+WARM = 2  # times that work is done by hand before it is recorded: memory is taken, kernels are chosen and compiled
+MOST = 4  # graphs of one adapter: each keeps its memory
+
+Work = Callable[[Tensor], Any]
+
+
+@dataclass
+class Recording:
+    """Work on images of one shape."""
+
+    graph: torch.cuda.CUDAGraph
+    images: Tensor  # what it reads
+    result: Any  # what it writes, the same tensors each time
+    addresses: list[int]
+
+
+class Graphs:
+    """The recordings of one adapter; without `enabled`, or off a GPU, work is simply done."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self.recordings: dict[Any, Recording] = {}
+        self._times: dict[Any, int] = {}
+        self._pool: Any = None
+
+    def run(self, name: str, method: Method[Any], state: State, work: Work, x: Tensor) -> Any:
+        """Do the work on the images x, or repeat it. Tensors of the result are overwritten by the next call."""
+        if not (self.enabled and x.is_cuda and method.repeats(state)):
+            return work(x)
+        key = name, x.shape, x.dtype
+        known = self.recordings.get(key)
+        if known is not None and known.addresses != _addresses(state):
+            del self.recordings[key]
+            known, self._times[key] = None, 0
+        if known is None:
+            self._times[key] = self._times.get(key, 0) + 1
+            if self._times[key] <= WARM or len(self.recordings) >= MOST:
+                return work(x)
+            known = self._record(key, work, x, state)
+            if known is None:
+                return work(x)
+        known.images.copy_(x)
+        known.graph.replay()
+        return known.result
+
+    def _record(self, key: Any, work: Work, x: Tensor, state: State) -> Recording | None:
+        host = Host(state)
+        graph = torch.cuda.CUDAGraph()
+        for field in fields(state):
+            value = getattr(state, field.name)
+            if isinstance(value, torch.Generator):
+                graph.register_generator_state(value)
+        images = x.clone()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        addresses = _addresses(state)
+        try:
+            # thread_local: a data loader's thread may go on pinning memory meanwhile
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                result = work(images)
+        except RuntimeError as error:
+            self.enabled = False
+            self.recordings.clear()
+            host.revert(state)  # recording runs no kernel, but it runs the method's Python
+            warnings.warn(
+                f"graph=True: this method or model cannot be recorded as a CUDA graph and runs without one: {error}",
+                SteepWarning,
+                stacklevel=2,
+            )
+            return None
+        self.recordings[key] = Recording(graph, images, result, addresses)
+        return self.recordings[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"enabled": self.enabled}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__init__(saved["enabled"])  # type: ignore[misc]
+
+
+def _addresses(state: State) -> list[int]:
+    return [t.data_ptr() for t in tensors(state)]
