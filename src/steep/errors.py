@@ -37,6 +37,10 @@ class GuardError(SteepError, RuntimeError):
     """A step that would have harmed the model; it has been undone."""
 
 
+class GroupError(SteepError, RuntimeError):
+    """Processes that adapt together and have lost one of them."""
+
+
 class DataError(SteepError, RuntimeError):
     """A data set that is missing, damaged or not the one it claims to be."""
 

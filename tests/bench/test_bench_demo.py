@@ -157,7 +157,7 @@ def test_ctrl_c_says_what_is_kept(
     monkeypatch.setattr(one, "run", stops)
     assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 130
     store = tmp_path / "digits" / "rows.jsonl"
-    assert f"stopped; 2 of 72 cells are in {store}, the same command goes on from there" in told(capsys)[1]
+    assert f"stopped; 2 of 78 cells are in {store}, the same command goes on from there" in told(capsys)[1]
     assert len(read(store)) == 2
 
 

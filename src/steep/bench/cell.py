@@ -123,6 +123,7 @@ def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch:
             "commit": provenance.commit(),
             "device": provenance.device_name(device),
             "precision": _used(cell, model, device),
+            "graph": device.type == "cuda",
         },
     }
 
@@ -173,6 +174,7 @@ def _adapter(cell: Cell, model: nn.Module, sources: Sources, notes: list[str]) -
         seed=cell.seed,
         precision=_held(cell),
         guard=cell.guard,
+        graph=next(model.parameters()).is_cuda,
         source=source,
         **hyper,
     )

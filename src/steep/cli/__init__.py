@@ -17,11 +17,13 @@ import typer
 from steep.errors import SteepError, SteepWarning
 
 COMMANDS = (
+    "analyze",
     "bench",
     "catalog",
     "corrupt",
     "data",
     "demo",
+    "info",
     "predict",
     "report",
     "train",

@@ -23,7 +23,10 @@ def register(parent: typer.Typer) -> None:
 def predict(
     model: Annotated[
         str,
-        typer.Option("--model", help="A name of steep models, timm:NAME, torchvision:NAME, hf:NAME, or file.py:make."),
+        typer.Option(
+            "--model",
+            help="A name of steep models, timm:NAME, torchvision:NAME, hf:NAME or hf:FOLDER, or file.py:make.",
+        ),
     ],
     images: Annotated[Path, typer.Option("--images", help="A folder of pictures, or a .npy (N, H, W, C) of uint8.")],
     out: Annotated[Path, typer.Option("--out", help="The table to write, .csv or .parquet.")],
@@ -65,6 +68,8 @@ def predict(
 
     Example: steep predict --model wrn-40-2 --weights cifar10-wrn-40-2 --images DIR --size 32 --out preds.csv
 
+    Example: steep predict --model hf:microsoft/resnet-50 --pretrained --images DIR --size 224 --out preds.csv
+
     Example: steep predict --model net.py:make --weights net.pt --images DIR --method tent --set lr=1e-4 --out preds.csv
     """
     from rich.console import Console
@@ -101,7 +106,12 @@ def predict(
     )
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     if model.startswith(("timm:", "torchvision:", "hf:")) and not isinstance(loaded.model, Normalized):
-        console.print("no --mean and --std: the model is shown pictures in [0, 1]; most want more", style="yellow")
+        console.print(
+            "no normalisation comes with this model: it is shown pictures in [0, 1], and most want --mean and --std",
+            style="yellow",
+        )
+    elif isinstance(loaded.model, Normalized) and mean is None:
+        console.print(f"pictures are normalised for the model: {loaded.model.extra_repr()}", markup=False)
     with bar(console) as progress:
         found = run(
             loaded.model,

@@ -1,11 +1,14 @@
-"""`steep report`: tables from stored rows."""
+"""`steep report`: tables, figures and the page from stored rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from steep.report.runs import Runs
 
 
 def register(parent: typer.Typer) -> None:
@@ -14,33 +17,65 @@ def register(parent: typer.Typer) -> None:
 
 
 def report(
-    stores: Annotated[list[Path], typer.Argument(help="Stores: .jsonl files, or folders with rows.jsonl.")],
-    form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, csv or html.")] = "terminal",
+    runs: Annotated[list[Path], typer.Argument(help="Runs: folders with rows.jsonl, or .jsonl files.", metavar="RUN")],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="terminal (default), markdown, latex, csv, html or docs; of figures: png,svg,pdf."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A file to write instead of the screen.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="A folder for every figure, and the data behind each as CSV.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Of the page (default: the runs' names).")] = None,
 ) -> None:
-    """Print tables: method × shift, mean ± deviation over seeds, average, mCE, and the paper's figures beside ours.
+    """Show what was measured: tables, figures, one page for a browser.
+
+    Tables are method × shift, mean ± deviation over seeds, average, mCE, with the paper's figures beside ours.
 
     Example: steep report runs/digits
+
+    Example: steep report runs/digits --format html --out page.html
+
+    Example: steep report runs/digits --figures figures --format png,pdf
 
     Example: steep report runs/appendix-cifar10 runs/clean-cifar10 --format markdown
 
     Example: steep report runs/table-1-cifar10 --format latex --out table.tex
-
-    Example: steep report runs/digits --format html --out page.html
     """
-    from steep.bench.rows import read
-    from steep.errors import unknown
     from steep.files import writing
-    from steep.report.formats import FORMATS
-    from steep.report.page import html
-    from steep.report.tables import build
+    from steep.report.runs import read
 
-    formats = {**FORMATS, "html": html}
-    if form not in formats:
-        raise unknown("format", form, formats)
-    text = formats[form](build([row for store in stores for row in read(store)]))
+    found = read(runs)
+    if figures is not None:
+        from steep.report.export import write
+
+        for path in write(found, figures, form):
+            typer.echo(str(path))
+        return
+    text = _text(found, form or "terminal", title)
     if out is None:
         typer.echo(text, nl=False)
         return
     with writing(out) as file:  # whole or not at all
         file.write(text.encode())
+
+
+def _text(found: Runs, form: str, title: str | None) -> str:
+    from steep.errors import unknown
+    from steep.report.docs import docs
+    from steep.report.formats import FORMATS
+    from steep.report.page import html
+    from steep.report.tables import build
+
+    if form not in (*FORMATS, "html", "docs"):
+        raise unknown("format", form, (*FORMATS, "html", "docs"))
+    drawn = form not in FORMATS and found.analyses
+    tables = [] if drawn and not found.rows else build(found.rows)  # a table without rows is an error, which says so
+    named = title or ", ".join(dict.fromkeys(source.name for source in found.sources))
+    if form == "html":
+        return html(tables, named, sources=found.sources, analyses=found.analyses, notes=found.notes)
+    if form == "docs":
+        return docs(tables, named, sources=found.sources, notes=found.notes)
+    return FORMATS[form](tables)

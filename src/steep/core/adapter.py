@@ -14,9 +14,11 @@ from typing import Any, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from steep.core import images, merged, saving
+from steep.core import agreement, images, merged, saving
+from steep.core.batch import mean, size, spread
 from steep.core.collapse import Watch
-from steep.core.contexts import bit_for_bit, fresh_casts, grads
+from steep.core.contexts import fresh_casts, grads, kernels
+from steep.core.distributed import Distributed, Group, current, joined, within
 from steep.core.graph import Graphs
 from steep.core.guard import Guard
 from steep.core.losses import energy
@@ -76,6 +78,7 @@ class Adapter:
         graph: bool = False,
         recompute: bool = False,
         inplace: bool = False,
+        distributed: Distributed = False,
         source: Iterable[Any] | None = None,
         callbacks: Iterable[Callback] = (),
     ) -> None:
@@ -83,6 +86,8 @@ class Adapter:
             raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
         if predict is not None and predict not in get_args(Moment):
             raise InputError(f"predict: expected 'before' or 'after' (the update), got {predict!r}")
+        if distributed and (compile or graph):
+            raise InputError("distributed: ranks wait for each other inside a step. Leave compile and graph out")
         if bad_images not in ("raise", "nan"):
             raise InputError(f"bad_images: expected 'raise' or 'nan', got {bad_images!r}")
         self.method = method
@@ -96,17 +101,21 @@ class Adapter:
         self.callbacks = list(callbacks)  # no part of the state: a resumed adapter has none until given some
         self._watch = Watch()
         self._graphs = Graphs(graph)
+        self._fast = compile or graph
         with grads():
             self._guard = Guard(guard)
             classifier = Classifier(_checked(model) if inplace else _copy(_checked(model))).to(device)
             classifier.compile_forward, classifier.recompute = compile, recompute
             self._state: State = method.init(Source(classifier, seed, precision, source))
             self._initial = self._state.snapshot()
+        self._group = joined(distributed)
+        self._same = False  # whether the ranks of the group are known to hold the same
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
         self._lock = threading.RLock()
         self._steps: list[Step] = []
         self._logits: Tensor | None = None
         self._event: str | None = None  # what the watch did
+        self._overall: tuple[int, Tensor, Tensor] | None = None  # of the whole batch, where ranks share it
 
     @property
     def model(self) -> nn.Module:
@@ -125,12 +134,31 @@ class Adapter:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Adapt on the images x (B, C, H, W), RGB in [0, 1], and answer with detached logits (B, K)."""
-        with self._lock, grads(), fresh_casts(), bit_for_bit(self.deterministic):
-            x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
-            logits = self._answer(x) if good is None else self._answer_good(x, good)
+        with self._lock, grads(), fresh_casts(), kernels(self._fast, self.deterministic):
+            if self._group is not None:
+                logits = self._answer_together(x, self._group)
+            else:
+                x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
+                logits = self._answer(x) if good is None else self._answer_good(x, good)
             for callback in self.callbacks:
                 callback(self, logits)
             return logits
+
+    def _answer_together(self, x: Tensor, group: Group) -> Tensor:
+        """Answer this rank's part of a batch, adapting on all of it. Nothing happens before all ranks agree."""
+        with group.in_step():
+            same = 0 if self._same else agreement.fingerprint(self._state, self.method, self.options())
+            keep_bad, pieces = self.bad_images == "nan", self._guard.mode not in ("off", "raise")
+            part = agreement.reach(group, x, self._state.model, self._shapes, same, keep_bad=keep_bad, pieces=pieces)
+            self._same, self._overall = True, None
+            if not part.fits:
+                answers = self._answer_in_pieces(part.x)
+            elif any(part.scope.counts):
+                with within(part.scope):
+                    answers = self._adapt_and_answer(part.x)
+            else:
+                return self._answer_none(part.x, part.good)
+        return spread(answers, part.good)
 
     def _answer(self, x: Tensor) -> Tensor:
         try:
@@ -145,6 +173,7 @@ class Adapter:
 
     def _adapt_and_answer(self, x: Tensor) -> Tensor:
         self._event = None
+        self._state.model.batches += 1
         if self.episodic:
             self._guard.settle()
             self._state.restore(self._initial)
@@ -158,6 +187,8 @@ class Adapter:
             self._event = self._watch.look(
                 self._state, self._initial, self._logits, _gap(self._steps[-1]), self._guard.settle
             )
+        if current() is not None:
+            self._overall = _overall(steps[0].logits, logits)
         return self._logits
 
     def _step(self, x: Tensor) -> Step:
@@ -167,20 +198,18 @@ class Adapter:
         if self._graphs.recordings:  # the next replay overwrites them
             kept: dict[str, Any] = {k: v.clone() for k, v in step._asdict().items() if isinstance(v, Tensor)}
             step = step._replace(**kept)
-        return step._replace(logits=step.logits.detach())
+        return step
 
     def _answer_good(self, x: Tensor, good: Tensor) -> Tensor:
         """Adapt on and answer for the good images; the others get NaN."""
-        if good.any():
-            answers = self._answer(x[good])
-        else:
-            with torch.no_grad():
-                answers = self._state.model(torch.zeros_like(x[:1]))[:0]  # only to know the number of classes
-        logits = answers.new_full((len(x), answers.shape[1]), float("nan"))
-        logits[good] = answers
-        if not len(answers):
-            self._steps = [Step(logits, used=0, moved=False, note="no good image in the batch")]
-            self._logits, self._event = logits, None
+        return spread(self._answer(x[good]), good) if good.any() else self._answer_none(x, good)
+
+    @torch.no_grad()
+    def _answer_none(self, x: Tensor, good: Tensor) -> Tensor:
+        """Answer a batch that has no good image."""
+        logits = spread(self._state.model(x[:0]), good)  # only the model knows the number of classes
+        self._steps = [Step(logits, used=0, moved=False, note="no good image in the batch")]
+        self._logits, self._event = logits, None
         return logits
 
     @torch.no_grad()
@@ -211,12 +240,13 @@ class Adapter:
             return None
         first, final = self._steps[0], self._steps[-1]
         harmful = self._guard.reason if final.moved else None  # a verdict that the host had not read in time
-        used = len(self._logits) if final.used is None else int(final.used)
+        count, before, after = self._overall or _overall(first.logits, self._logits)
+        used = count if final.used is None else int(final.used)
         moved = final.moved and harmful is None and used > 0
         answered_after = self.predict == "after" or not moved
         return Report(
-            energy_before=float(energy(first.logits).mean()),
-            energy_after=float(energy(self._logits).mean()) if answered_after else None,
+            energy_before=float(before),
+            energy_after=float(after) if answered_after else None,
             energy_samples=None if final.energy_samples is None else float(final.energy_samples),
             loss=None if final.loss is None or not used else float(final.loss),
             used=used if harmful is None else 0,
@@ -232,6 +262,7 @@ class Adapter:
             self._guard.forget()
             self._watch.forget()
             self._forget()
+            self._same = False
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that moves, as plain data for `torch.save`; the frozen weights stay with the model."""
@@ -280,6 +311,7 @@ class Adapter:
                 raise CheckpointError(f"state: incomplete or damaged ({error!r})") from error
             self._initial = copied(dict(saved["initial"]))
             self._forget()
+            self._same = False
 
     def options(self) -> dict[str, Any]:
         """How this adapter was made, besides its model and method."""
@@ -323,7 +355,7 @@ class Adapter:
         self._lock = threading.RLock()
 
     def _forget(self) -> None:
-        self._steps, self._logits, self._event = [], None, None
+        self._steps, self._logits, self._event, self._overall = [], None, None, None
 
 
 def _checked(model: nn.Module) -> nn.Module:
@@ -351,7 +383,12 @@ def _copy(model: nn.Module) -> nn.Module:
 
 def _gap(step: Step) -> Tensor | None:
     """How far the energy of the samples lies from that of the test images."""
-    return None if step.energy_samples is None else energy(step.logits).mean() - step.energy_samples
+    return None if step.energy_samples is None else mean(energy(step.logits)) - step.energy_samples
+
+
+def _overall(first: Tensor, last: Tensor) -> tuple[int, Tensor, Tensor]:
+    """How many images there were, and their mean energy in the first logits and in the last."""
+    return size(last), mean(energy(first)), mean(energy(last))
 
 
 def _happened(step: Step) -> bool:

@@ -1,6 +1,7 @@
 """Numbers over a batch of images, on the device: nobody waits for them who does not ask.
 
 Filters are masks, not selections: how many images pass one is then no question that the host must have answered.
+Where several ranks each hold a part of the batch (`core/distributed.py`), the numbers are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -8,18 +9,82 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steep.core.distributed import Total, current
+
 
 def mean(values: Tensor, where: Tensor | None = None) -> Tensor:
     """Mean over the batch (dim 0), or over the images that a mask (B,) chooses; 0 if it chooses none."""
-    if where is None:
+    alone = current() is None
+    if where is None and alone:
         return values.mean(dim=0)
-    mask = where.view(-1, *[1] * (values.ndim - 1))
-    return torch.where(mask, values, 0).sum(dim=0) / count(where).clamp_min(1)
+    if where is not None:
+        values = torch.where(where.view(-1, *[1] * (values.ndim - 1)), values, 0)
+    sums = values.sum(dim=0)
+    if alone:
+        return sums / count(where).clamp_min(1)  # type: ignore[arg-type]
+    chosen = values.new_full((1,), len(values)) if where is None else where.sum().to(values.dtype)[None]
+    both = total(torch.cat([sums.reshape(-1), chosen]))  # one message, not two
+    return both[:-1].view(sums.shape) / both[-1].detach().clamp_min(1)
 
 
 def count(where: Tensor) -> Tensor:
     """How many images a mask chooses."""
-    return where.sum()
+    return total(where.sum())
+
+
+def size(x: Tensor) -> int:
+    """How many images the batch has."""
+    scope = current()
+    return len(x) if scope is None else sum(scope.counts)
+
+
+def first(x: Tensor, n: int) -> Tensor:
+    """The first n images of the batch, in the order of ranks; all ranks get them all."""
+    scope = current()
+    if scope is None or n <= 0:
+        return x[: max(0, n)]
+    return scope.group.gather(x[:n], [min(n, each) for each in scope.counts])[:n]
+
+
+def total(sums: Tensor) -> Tensor:
+    """What the sums over each rank's images come to for the batch."""
+    scope = current()
+    if scope is None:
+        return sums
+    whole: Tensor = Total.apply(sums, scope.group)  # type: ignore[no-untyped-call]
+    return whole
+
+
+def mine(n: int) -> slice:
+    """Which of n things that every rank knows (chains, say) this rank works on."""
+    scope = current()
+    return slice(0, n) if scope is None else scope.group.part(n)
+
+
+def gathered(part: Tensor, n: int) -> Tensor:
+    """All n things, from the part that each rank worked on."""
+    scope = current()
+    return part if scope is None else scope.group.gather(part, scope.group.parts(n))
+
+
+def average_gradients(params: list[torch.nn.Parameter]) -> None:
+    """Each rank has the gradient that its images give; let all have the batch's."""
+    scope = current()
+    if scope is None:
+        return
+    for p in params:
+        if p.grad is None:  # a layer that the forward did not use: as many numbers on every rank
+            p.grad = torch.zeros_like(p)
+    scope.group.average_([p.grad for p in params if p.grad is not None])
+
+
+def spread(chosen: Tensor, where: Tensor) -> Tensor:
+    """Give what belongs to the images that a mask chooses its place among all; the others get NaN."""
+    if len(chosen) == len(where):
+        return chosen
+    values = chosen.new_full((len(where), *chosen.shape[1:]), float("nan"))
+    values[where] = chosen
+    return values
 
 
 def unset(like: Tensor) -> Tensor:

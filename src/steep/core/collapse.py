@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steep.core.batch import mean
 from steep.core.losses import entropy
 from steep.core.method import State
 from steep.core.source import copied
@@ -53,9 +54,9 @@ class Watch:
         """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did."""
         now = torch.cat(
             [
-                logits.softmax(dim=1).mean(dim=0),
-                entropy(logits).mean()[None],
-                (torch.zeros_like(logits[0, 0]) if gap is None else gap.abs().to(logits.dtype))[None],
+                mean(logits.softmax(dim=1)),
+                mean(entropy(logits))[None],
+                (logits.new_zeros(()) if gap is None else gap.abs().to(logits.dtype))[None],
             ]
         )
         if self.mean is not None:  # an answer that is not finite belongs to a step that is being undone

@@ -33,11 +33,23 @@ def fresh_casts() -> Iterator[None]:
 
 
 @contextmanager
-def bit_for_bit(wanted: bool) -> Iterator[None]:
-    """Let torch use only kernels that give the same bits every time, and say which one cannot."""
-    if not wanted:
-        yield
+def kernels(fastest: bool, deterministic: bool) -> Iterator[None]:
+    """Let cuDNN try which kernel is fastest for each new shape, or use only those that give the same bits every time."""
+    if deterministic:
+        with _bit_for_bit():
+            yield
         return
+    tries = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = tries or fastest
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = tries
+
+
+@contextmanager
+def _bit_for_bit() -> Iterator[None]:
+    """Say which operation cannot be deterministic, if one cannot."""
     enabled = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     tries = torch.backends.cudnn.benchmark

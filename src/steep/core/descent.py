@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from steep.core.batch import average_gradients
 from steep.core.method import State
 from steep.core.source import Classifier
 from steep.errors import InputError
@@ -55,6 +56,7 @@ def backward(loss: Tensor) -> None:
 
 def update(optimizer: torch.optim.Optimizer, when: Tensor | None = None) -> None:
     """Move by the gradients, and free them at once: they are no part of the state."""
+    average_gradients([p for group in optimizer.param_groups for p in group["params"]])
     if when is None:
         optimizer.step()
     elif not getattr(optimizer, "_step_supports_amp_scaling", False):  # not a fused one: the host must decide

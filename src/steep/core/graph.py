@@ -16,6 +16,7 @@ from torch import Tensor
 
 from steep.core.mark import Host, tensors
 from steep.core.method import Method, State
+from steep.core.source import Classifier
 from steep.errors import SteepWarning
 
 WARM = 2  # times that work is done by hand before it is recorded: memory is taken, kernels are chosen and compiled
@@ -46,6 +47,8 @@ class Graphs:
     def run(self, name: str, method: Method[Any], state: State, work: Work, x: Tensor) -> Any:
         """Do the work on the images x, or repeat it. Tensors of the result are overwritten by the next call."""
         if not (self.enabled and x.is_cuda and method.repeats(state)):
+            return work(x)
+        if not self._shows_all(state):
             return work(x)
         key = name, x.shape, x.dtype
         known = self.recordings.get(key)
@@ -78,17 +81,29 @@ class Graphs:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 result = work(images)
         except RuntimeError as error:
-            self.enabled = False
-            self.recordings.clear()
             host.revert(state)  # recording runs no kernel, but it runs the method's Python
-            warnings.warn(
-                f"graph=True: this method or model cannot be recorded as a CUDA graph and runs without one: {error}",
-                SteepWarning,
-                stacklevel=2,
-            )
+            self._give_up(str(error))
             return None
         self.recordings[key] = Recording(graph, images, result, addresses)
         return self.recordings[key]
+
+    def _shows_all(self, state: State) -> bool:
+        """Whether every memory shows its tensors: one that does not might replace them unseen."""
+        for field in fields(state):
+            value = getattr(state, field.name)
+            if hasattr(value, "restore") and not hasattr(value, "held") and not isinstance(value, Classifier):
+                self._give_up(f"its state's {field.name} has no held(), which would show its tensors")
+                return False
+        return True
+
+    def _give_up(self, why: str) -> None:
+        self.enabled = False
+        self.recordings.clear()
+        warnings.warn(
+            f"graph=True: this method or model cannot be recorded as a CUDA graph and runs without one: {why}",
+            SteepWarning,
+            stacklevel=2,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {"enabled": self.enabled}
@@ -98,4 +113,5 @@ class Graphs:
 
 
 def _addresses(state: State) -> list[int]:
-    return [t.data_ptr() for t in tensors(state)]
+    held = [t for field in fields(state) if hasattr(v := getattr(state, field.name), "held") for t in v.held()]
+    return [0 if t is None else t.data_ptr() for t in (*tensors(state), *held)]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from steep.core.batch import total
 from steep.core.mark import Copies, Host
 from steep.core.method import Method, State, Step
 from steep.errors import GuardError, InputError
@@ -97,9 +98,9 @@ class Guard:
     def _attempt(self, method: Method[Any], state: State, x: Tensor) -> Attempt:
         """Everything that happens on the device."""
         if self.mode == "off":
-            return Attempt(method.step(state, x))
+            return Attempt(_let_go(method.step(state, x)))
         self._copies = copies = Copies(state)
-        step = method.step(state, x)
+        step = _let_go(method.step(state, x))
         if not step.moved:
             return Attempt(step)
         verdict = self._judge(step, state, copies)
@@ -136,7 +137,7 @@ class Guard:
         mean, count, row, undone = self._usual.clone()
         loss = length.new_zeros(()) if step.loss is None else step.loss.double()
         # a sum is finite only if all its terms are; in double precision it cannot overflow by itself
-        finite = torch.stack([loss, step.logits.sum(dtype=torch.float64), length]).isfinite()
+        finite = torch.stack([loss, total(step.logits.sum(dtype=torch.float64)), length]).isfinite()
         leap = step.leap  # a number from the host would make it wait
         meant = leap if isinstance(leap, Tensor) else torch.full((), leap, device=length.device)
         far = (count >= WARMUP) & (length > PROPORTION * torch.maximum(mean, LEAST * whole)) & ~meant
@@ -164,3 +165,8 @@ class Guard:
     def forget(self) -> None:
         """Know nothing yet."""
         self.restore({"usual": torch.zeros(4)})
+
+
+def _let_go(step: Step) -> Step:
+    """Free what led to the logits: a recording would keep it, and with it nodes that belong to its own stream."""
+    return step._replace(logits=step.logits.detach())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steep.core import normalisation
 from steep.core.source import Classifier
 from steep.errors import InputError
 
@@ -51,10 +52,17 @@ def checked(x: Tensor, like: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor 
 
 @torch.no_grad()
 def tried(x: Tensor, model: Classifier) -> None:
-    """Show the model a new image shape once, so that what it cannot take is refused with nothing changed."""
+    """Show the model a new image shape once, so that what it cannot take is refused with nothing changed.
+
+    Images whose scale is not the one the model was trained on are warned about.
+    """
     before = model.snapshot()
     try:
-        logits = model(x)
+        with normalisation.Watch(model) as watch:
+            logits = model(x)
+        if len(logits) != len(x):
+            raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")
+        normalisation.check(x, model, watch)
     except (InputError, torch.cuda.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
@@ -63,5 +71,3 @@ def tried(x: Tensor, model: Classifier) -> None:
         ) from error
     finally:
         model.restore(before)  # a model may count its calls
-    if len(logits) != len(x):
-        raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steep.core.batch import mine
 from steep.core.losses import energy
 from steep.core.source import as_logits
 from steep.errors import InputError
@@ -30,9 +31,11 @@ def langevin(
 ) -> Tensor:
     """Walk n chains down the energy with noise. Parameters of the model keep their gradients untouched.
 
-    `clamp` keeps values in a range after each step; `grad_clip` bounds each chain's gradient norm.
+    `clamp` keeps values in a range after each step; `grad_clip` bounds each chain's gradient norm. Of several ranks
+    that work together each walks its part of the chains, and gives that.
     """
-    x = start.detach()
+    part = mine(len(start))
+    x = start.detach()[part]
     for _ in range(steps):
         x = x.requires_grad_(True)
         with torch.enable_grad():
@@ -43,7 +46,9 @@ def langevin(
         with torch.no_grad():
             x = x.detach() - rate * slope
             if noise:
-                x += noise * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+                # drawn for all chains, so that each has the same noise however many ranks there are
+                drawn = torch.randn(start.shape, generator=generator, device=x.device, dtype=x.dtype)
+                x += noise * drawn[part]
             if clamp is not None:
                 x.clamp_(*clamp)
     return x.detach()
@@ -96,7 +101,7 @@ class ReplayBuffer:
     def _size(self, n: int, like: Tensor) -> int:
         if self.size is not None:
             return self.size
-        return max(n, min(self.PUBLISHED, self.MOST_BYTES // (like[0].numel() * like.element_size())))
+        return max(n, min(self.PUBLISHED, self.MOST_BYTES // (like.shape[1:].numel() * like.element_size())))
 
     def _fresh(self, n: int, like: Tensor, generator: torch.Generator) -> Tensor:
         low, high = self.start
@@ -115,6 +120,10 @@ class ReplayBuffer:
         else:
             self.images = None if images is None else images.clone()
         self._overwritten = []
+
+    def held(self) -> list[Tensor | None]:
+        """Show the tensors in use, for a recorded graph to find moved."""
+        return [self.images]
 
     def mark(self) -> bool:
         """Begin to remember what is overwritten: far less than a copy of all chains."""

@@ -38,7 +38,7 @@ class State:
     """Everything of a method that moves. Each field is saved, restored and reset; there is no other memory.
 
     A field may be a Classifier, an optimiser, a torch.Generator, a tensor, a list of tensors, a number, None, or
-    anything else with `snapshot()` and `restore()`.
+    anything else with `snapshot()` and `restore()`; and `held()`, which lists its tensors, if graphs are to work.
     """
 
     model: Classifier

@@ -9,6 +9,8 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from steep.core.distributed import carried
+
 
 @contextmanager
 def recomputed(net: nn.Module) -> Iterator[None]:
@@ -28,7 +30,8 @@ class _Recomputed:
         self.forward = forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return checkpoint(self.forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+        how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": carried}
+        return checkpoint(self.forward, *args, **how, **kwargs)
 
 
 def blocks(net: nn.Module) -> list[nn.Module]:

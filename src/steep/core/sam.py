@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from steep.core.batch import average_gradients
+
 
 @contextmanager
 def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None]:
@@ -16,6 +18,7 @@ def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None
     g is the gradient they hold on entry. A gradient taken inside is still there afterwards, for the optimiser.
     """
     before = [p.detach().clone() for p in params]
+    average_gradients(list(params))
     with torch.no_grad():
         grads: list[Tensor] = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
         length = torch.stack(torch._foreach_norm(grads)).norm() + 1e-12

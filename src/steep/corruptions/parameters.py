@@ -16,7 +16,6 @@ from steep.errors import InputError, unknown
 
 Values = tuple[float, ...]
 
-# The 15 corruptions of the benchmark, in the paper's order, and the 4 kept for validation.
 BENCHMARK: tuple[str, ...] = (
     "gaussian_noise",
     "shot_noise",
@@ -34,10 +33,14 @@ BENCHMARK: tuple[str, ...] = (
     "pixelate",
     "jpeg_compression",
 )
-EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-CORRUPTIONS: tuple[str, ...] = BENCHMARK + EXTRA
+"""The 15 corruptions of the benchmark, in the paper's order."""
 
-# These draw nothing: two sets made with the same numbers are the same picture by picture.
+EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+"""The 4 corruptions kept for validation."""
+
+CORRUPTIONS: tuple[str, ...] = BENCHMARK + EXTRA
+"""All 19 corruptions by name."""
+
 DETERMINISTIC: tuple[str, ...] = (
     "defocus_blur",
     "zoom_blur",
@@ -48,6 +51,7 @@ DETERMINISTIC: tuple[str, ...] = (
     "gaussian_blur",
     "saturate",
 )
+"""These draw nothing: two sets made with the same numbers are the same picture by picture."""
 
 TABLES: tuple[str, ...] = ("cifar", "tiny-imagenet", "scaled")
 

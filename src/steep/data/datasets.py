@@ -55,8 +55,10 @@ def load(
             others the other way round.
         channels: 3 repeats the one plane of a grey set.
         domain: of pacs: photo, art_painting, cartoon or sketch.
-        corruption, severity, seed: which variant of a -c set. Files in the published layout below `root` are used where
-            they are there, otherwise the pictures are made on the fly; `origin` says which.
+        corruption: which variant of a -c set. Files in the published layout below `root` are used where they are
+            there, otherwise the pictures are made on the fly; `origin` says which.
+        severity: of the corruption, 1 to 5.
+        seed: of its random draws.
 
     >>> digits = load("digits", size=32, limit=100)
     >>> digits.images.shape, str(digits.images.dtype), digits.labels.shape, digits.classes[:3]

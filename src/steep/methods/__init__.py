@@ -21,6 +21,7 @@ from torch import nn
 
 from steep.core import saving
 from steep.core.adapter import Adapter, Callback
+from steep.core.distributed import Distributed
 from steep.core.method import Method, Moment
 from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.bn import BN
@@ -76,6 +77,7 @@ def resume(
     graph: bool = False,
     recompute: bool = False,
     inplace: bool = False,
+    distributed: Distributed = False,
 ) -> Adapter:
     """Continue an adaptation that `adapter.save(path)` wrote, with identical results.
 
@@ -104,6 +106,7 @@ def resume(
             graph=graph,
             recompute=recompute,
             inplace=inplace,
+            distributed=distributed,
             **saved["options"],
         )
     adapter.load_state_dict(saved)
@@ -128,6 +131,7 @@ def adapt(
     graph: bool = False,
     recompute: bool = False,
     inplace: bool = False,
+    distributed: Distributed = False,
     source: Iterable[Any] | None = None,
     callbacks: Iterable[Callback] = (),
     **hyper: Any,
@@ -153,7 +157,10 @@ def adapt(
         graph: on a CUDA device, record a step as one graph and replay it; where that cannot be, warn and go on.
         recompute: keep few activations and compute them again for the gradient: less memory, more time.
         inplace: adapt the model given instead of a copy of it, for models of which two do not fit.
-        source: batches of source images, for methods that use them (eata).
+        distributed: True to adapt together with all other ranks of `torch.distributed`, or a process group: each gives
+            its part of the batch, which may be empty, and gets the logits of its images; the parameters are one
+            process's (docs/scaling.md). False, the default, adapts alone.
+        source: batches of source images, for methods that use them (eata); in a group, the same on all ranks.
         callbacks: called as `callback(adapter, logits)` after each batch; reading `adapter.last` there waits for the
             device, `logits` need not.
         **hyper: hyper-parameters of the method, e.g. `lr=1e-4`.
@@ -182,6 +189,7 @@ def adapt(
         graph=graph,
         recompute=recompute,
         inplace=inplace,
+        distributed=distributed,
         source=source,
         callbacks=callbacks,
     )

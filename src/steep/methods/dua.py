@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from steep.core import norm
+from steep.core.batch import first
 from steep.core.method import Method, Moment, State, Step
 from steep.core.source import Source
 
@@ -46,7 +47,7 @@ class Dua(Method[DuaState]):
     def step(self, state: DuaState, x: Tensor) -> Step:
         """For image k: running ← (1 − m) running + m · statistics of its copies, m = ρ_k + floor."""
         logits = state.model(x)
-        new = x[: max(0, self.images - state.seen)]
+        new = first(x, self.images - state.seen)
         layers = norm.batch_norms(state.model, running=True)
         for image in new:
             state.seen += 1

@@ -56,7 +56,9 @@ class Eta(Method[EtaState]):
         h = entropy(logits)
         p = logits.detach().softmax(dim=1)
         e0 = self.margin * math.log(self.margin_classes or logits.shape[1])
-        known = state.mean_prediction = unset(p[0]) if state.mean_prediction is None else state.mean_prediction
+        if state.mean_prediction is None:
+            state.mean_prediction = unset(p.new_empty(p.shape[1]))
+        known = state.mean_prediction
         novel = cosine_similarity(known[None], p, dim=1).abs() < self.novelty
         chosen = (h.detach() < e0) & (novel | ~has_begun(known))
         used = count(chosen)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from steep.core.batch import mean
+from steep.core.batch import gathered, mean, size
 from steep.core.descent import DescentState, adam, backward, update
 from steep.core.langevin import ReplayBuffer, langevin
 from steep.core.losses import energy
@@ -78,7 +78,7 @@ class TEA(Method[TeaState]):
 
     def draw(self, state: TeaState, x: Tensor) -> Tensor:
         """Take chains out of the buffer, walk them down the energy, put them back."""
-        chains, where = state.buffer.draw(self.chains or len(x), x, state.generator)
+        chains, where = state.buffer.draw(self.chains or size(x), x, state.generator)
         with state.model.frozen():
             chains = langevin(
                 lambda x: energy(state.model(x)),
@@ -90,5 +90,5 @@ class TEA(Method[TeaState]):
                 clamp=self.clamp,
                 grad_clip=self.grad_clip,
             )
-        state.buffer.put(where, chains)
+        state.buffer.put(where, gathered(chains, len(where)))
         return chains

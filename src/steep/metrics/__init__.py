@@ -1,4 +1,4 @@
-"""Numbers about predictions: accuracy, corruption error and calibration, each over a whole test set.
+"""Numbers about predictions: accuracy, corruption error, calibration and detection of the unknown.
 
 >>> import torch, steep
 >>> steep.metrics.accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
@@ -16,8 +16,10 @@ from steep.metrics.calibration import (
 )
 from steep.metrics.corruption_error import corruption_errors, mean_corruption_error
 from steep.metrics.inputs import ErrorTable
+from steep.metrics.ood import Detection, detection
 
 __all__ = [
+    "Detection",
     "ErrorTable",
     "Reliability",
     "SeedSummary",
@@ -25,6 +27,7 @@ __all__ = [
     "average_accuracy",
     "brier_score",
     "corruption_errors",
+    "detection",
     "expected_calibration_error",
     "maximum_calibration_error",
     "mean_corruption_error",

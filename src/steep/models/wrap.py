@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ class Normalized(nn.Module):
 
     mean: Tensor
     std: Tensor
+    image_range: ClassVar = (0.0, 1.0)  # what it takes; images beyond were normalised before, and are warned about
 
     def __init__(self, model: nn.Module, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from steep import models
 from steep.errors import CheckpointError, InputError, unknown
 from steep.models import checkpoints
+from steep.models.hub import Wants, wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,8 @@ class Loaded:
 @dataclass(frozen=True)
 class _Made:
     model: nn.Module
-    mean: Sequence[float] | None = None  # what the library says its weights were trained with
-    std: Sequence[float] | None = None
-    size: int | None = None
+    wants: Wants = field(default_factory=Wants)  # what its library says of the pictures it was trained on
+    classes: tuple[str, ...] = ()
 
 
 def load_model(
@@ -55,14 +55,15 @@ def load_model(
     """Build a model, bring in its weights and put its input normalisation before it.
 
     Args:
-        name: a name in `steep.models`, `timm:NAME`, `torchvision:NAME`, `hf:NAME`, or `file.py:factory`, a function
-            that returns the model. This one runs the code in that file.
+        name: a name in `steep.models`, `timm:NAME`, `torchvision:NAME`, `hf:NAME`, `hf:FOLDER` as `save_pretrained`
+            wrote it, or `file.py:factory`, a function that returns the model. This one runs the code in that file.
         weights: a file of weights, or the name of weights that come with steep.
-        pretrained: let timm, torchvision or Hugging Face download theirs, with their normalisation.
+        pretrained: let timm, torchvision or Hugging Face download theirs.
         num_classes: number of logits, where neither `classes` nor the weights tell.
         classes: the names of the classes in order.
         channels: of the model's input, where its weights do not tell; 3 otherwise.
-        mean: with `std`, one number per channel that the model wants its input normalised with.
+        mean: with `std`, one number per channel that the model wants its input normalised with. Where they are not
+            given, timm's data configuration, torchvision's transforms or Hugging Face's image processor say it.
         std: see `mean`.
 
     >>> import tempfile
@@ -89,6 +90,7 @@ def load_model(
     if own[0].endswith(".py"):
         made = _Made(_from_file(Path(own[0]).expanduser(), own[2], count))
     elif door in _DOORS and rest:
+        pretrained = pretrained or (door == "hf" and Path(rest).expanduser().is_dir())  # a folder brings its weights
         if not pretrained and stored is None:
             raise InputError(f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them")
         made = _made(name, lambda: _DOORS[door](rest, count, pretrained and stored is None))
@@ -96,8 +98,8 @@ def load_model(
         made = _Made(_named(name, count, planes, stored is not None))
     if stored is not None and not carried:
         checkpoints.load(made.model, find_weights(weights))
-    if mean is None and not carried and pretrained:
-        mean, std = made.mean, made.std
+    if mean is None and not carried:
+        mean, std = made.wants.mean, made.wants.std
     model = made.model
     if carried:
         model = models.Normalized(model, tensors["mean"], tensors["std"])
@@ -108,7 +110,9 @@ def load_model(
         model = models.Normalized(model, mean, std)
     shape = _json(said.get("image_shape"), [])
     told = len(shape) == 3 and shape[0] == shape[1] and type(shape[0]) is int and shape[0] > 0
-    size = shape[0] if told else made.size if pretrained else None
+    size = shape[0] if told else made.wants.size
+    if not classes and stored is None:
+        classes = made.classes
     return Loaded(model=model.eval(), classes=classes, channels=planes, size=size)
 
 
@@ -159,29 +163,35 @@ def _from_file(path: Path, factory: str, count: int) -> nn.Module:
 def _timm(name: str, count: int, pretrained: bool) -> _Made:
     timm = _library("timm")
     model = timm.create_model(name, pretrained=pretrained, **({"num_classes": count} if count else {}))
-    about = getattr(model, "pretrained_cfg", None) or {}
-    return _Made(model, about.get("mean"), about.get("std"), (about.get("input_size") or (3, None, None))[1])
+    return _Made(model, wanted(model))
 
 
 def _torchvision(name: str, count: int, pretrained: bool) -> _Made:
     zoo = _library("torchvision").models
     theirs = zoo.get_model_weights(name).DEFAULT
-    if pretrained and count not in (0, len(theirs.meta["categories"])):
-        raise InputError(f"num_classes: the pretrained {name} has {len(theirs.meta['categories'])}, got {count}")
+    names = tuple(theirs.meta["categories"])
+    if pretrained and count not in (0, len(names)):
+        raise InputError(f"num_classes: the pretrained {name} has {len(names)}, got {count}")
     options = {} if pretrained or not count else {"num_classes": count}
     model = zoo.get_model(name, weights=theirs if pretrained else None, **options)
-    eye = theirs.transforms()
-    return _Made(model, eye.mean, eye.std, eye.crop_size[0])
+    return _Made(model, wanted(theirs), names)
 
 
 def _huggingface(name: str, count: int, pretrained: bool) -> _Made:
     hub = _library("transformers")
+    name = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     options = {"num_labels": count} if count else {}
-    if not pretrained:
-        return _Made(hub.AutoModelForImageClassification.from_config(hub.AutoConfig.from_pretrained(name, **options)))
-    model = hub.AutoModelForImageClassification.from_pretrained(name, **options)
-    eye = hub.AutoImageProcessor.from_pretrained(name)
-    return _Made(model, eye.image_mean, eye.image_std, eye.size.get("height") or eye.size.get("shortest_edge"))
+    config = hub.AutoConfig.from_pretrained(name, **options)
+    auto = hub.AutoModelForImageClassification
+    model = auto.from_pretrained(name, config=config) if pretrained else auto.from_config(config)
+    try:  # the file alone: the class that it names may need libraries of its own
+        wants = wanted(hub.ImageProcessingMixin.get_image_processor_dict(name)[0])
+    except OSError:  # published without one
+        wants = Wants()
+    if wants.size is None and isinstance(side := getattr(config, "image_size", None), int):
+        wants = replace(wants, size=side)
+    names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    return _Made(model, wants, () if names[0] == "LABEL_0" else names)
 
 
 _DOORS: Mapping[str, Callable[[str, int, bool], _Made]] = {

@@ -92,19 +92,29 @@ def markdown(tables: Sequence[Table]) -> str:
     """Write tables as Markdown."""
     parts = []
     for table in tables:
-        head, *body = grid(table, _bold)
-        lines = [f"### {_md(table.title)}", "", *(f"- {_md(note)}" for note in table.notes), ""]
-        lines += ["| " + " | ".join(map(_md, head)) + " |", "|---|" + "---:|" * (len(head) - 1)]
-        lines += ["| " + " | ".join(_md(cell.strip()) for cell in row) + " |" for row in body]
-        parts.append("\n".join(lines))
+        lines = [f"### {in_markdown(table.title)}", "", *(f"- {in_markdown(note)}" for note in table.notes), ""]
+        parts.append("\n".join([*lines, pipes(grid(table, bold))]))
     return "\n\n".join(parts) + "\n"
+
+
+def pipes(rows: Sequence[Sequence[str]], rule: str = "---:|") -> str:
+    """Write a header and rows as a table of Markdown; what is `bold` becomes so, everything else is text.
+
+    >>> print(pipes([["method", "mean"], ["a|b", bold("1.00")]]))
+    | method | mean |
+    |---|---:|
+    | a\\|b | **1.00** |
+    """
+    head, *body = rows
+    lines = ["| " + " | ".join(map(in_markdown, head)) + " |", "|---|" + rule * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(in_markdown(cell.strip()) for cell in row) + " |" for row in body)])
 
 
 def latex(tables: Sequence[Table]) -> str:
     """Write tables for LaTeX's booktabs; the best of every column is bold."""
     parts = []
     for table in tables:
-        head, *body = grid(table, _bold)
+        head, *body = grid(table, bold)
         lines = [f"% {note}" for note in (table.title, *table.notes)]
         lines += [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
         lines += [" & ".join(map(_tex, head)) + r" \\", r"\midrule"]
@@ -211,11 +221,17 @@ def harmless(value: Any) -> Any:
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-def _bold(text: str) -> str:
+def bold(text: str) -> str:
+    """Mark text as bold, for a format to write as it does."""
     return f"\x00{text}\x01"  # control characters, which text from a row cannot hold; replaced after escaping
 
 
-def _md(text: str) -> str:
+def in_markdown(text: str) -> str:
+    """Write text so that Markdown shows it as it is; only what is `bold` is more.
+
+    >>> in_markdown("a_b <i>"), in_markdown(bold("x"))
+    ('a\\\\_b &lt;i>', '**x**')
+    """
     escaped = "".join(_MARKDOWN.get(letter, letter) for letter in text)
     return escaped.replace("\x00", "**").replace("\x01", "**")
 

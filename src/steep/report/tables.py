@@ -54,6 +54,7 @@ class Line:
     seeds: int
     values: Mapping[str, Value]
     spec: Mapping[str, Any] = field(default_factory=dict)  # of its first cell
+    rows: tuple[Row, ...] = field(default=(), repr=False, compare=False)  # what it is made of
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,12 @@ class Table:
     lines: tuple[Line, ...]
     spec: Mapping[str, Any] = field(default_factory=dict)  # what all rows have in common
     severities: tuple[int, ...] = ()
+    shifts: tuple[str, ...] = ()  # the columns that are one shift each, clean apart
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every row the table is made of."""
+        return [row for line in self.lines for row in line.rows]
 
     def best(self, column: str) -> frozenset[str]:
         """Name the lines that are best in a column."""
@@ -87,11 +94,12 @@ def build(rows: Iterable[Row]) -> list[Table]:
     (('fog', 'mean', 'mCE'), 50.0)
     """
     latest: dict[str, Row] = {}
-    again = 0
+    again = changed = 0
     for row in rows:
         _refuse_broken(row)
         old = latest.get(row["key"])
         again += old is not None
+        changed += old is not None and not _same(old["accuracy"], row["accuracy"])
         if old is None or row.get("finished", "") >= old.get("finished", ""):
             latest[row["key"]] = row
     if not latest:
@@ -99,8 +107,16 @@ def build(rows: Iterable[Row]) -> list[Table]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in latest.values():
         groups.setdefault(tuple(_hashable(row["spec"].get(name)) for name in _GROUP), []).append(row)
-    twice = [f"{again} cells were run more than once; the latest counts"] if again else []
+    other = f" ({changed} of them with another accuracy)" if changed else ""
+    twice = [f"{again} cells were run more than once{other}; the latest counts"] if again else []
     return [table for group in groups.values() for table in _Group(group, twice).tables()]
+
+
+def by_severity(table: Table) -> list[Table]:
+    """Make a table again for each severity alone and, where there are several, over all of them."""
+    group = _Group(table.rows, ())
+    views = [(level,) for level in group.severities]
+    return [group.table(view) for view in (*views, *([group.severities] if len(views) != 1 else []))]
 
 
 class _Group:
@@ -124,9 +140,10 @@ class _Group:
         views = [self.severities]
         if len(self.severities) > 1 and self.spec["protocol"] in ("reset", "label-shift"):
             views.insert(0, self.severities[-1:])
-        return [self._table(view) for view in views]
+        return [self.table(view) for view in views]
 
-    def _table(self, view: tuple[int, ...]) -> Table:
+    def table(self, view: tuple[int, ...]) -> Table:
+        """Make the table of some severities."""
         columns = ([CLEAN] if self.clean else []) + list(self.shifts)
         if self.shifts:
             columns += [MEAN, MCE]
@@ -135,7 +152,7 @@ class _Group:
         against = self._errors(source, view) if source is not None else {}
         baseline = {shift: statistics.fmean(e.values()) for shift, e in against.items() if e}
         lines = [self._line(name, view, columns, baseline) for name in self.variants]
-        return Table(self._title(view), self._remarks(view), tuple(columns), tuple(lines), self.spec, view)
+        return Table(self._title(view), self._remarks(view), tuple(columns), tuple(lines), self.spec, view, self.shifts)
 
     def _line(self, name: str, view: tuple[int, ...], columns: Sequence[str], baseline: Mapping[str, float]) -> Line:
         rows = self.variants[name]
@@ -158,7 +175,7 @@ class _Group:
         found[SPEED] = Spread(statistics.fmean(speeds), None, len(speeds)) if speeds else None
         values = {column: Value(found[column], self._paper(spec, column, view)) for column in columns}
         setting, predict = spec.get("setting", "paper"), spec.get("predict", "")
-        return Line(name, spec.get("method", ""), plain(setting), plain(predict), len(seeds), values, spec)
+        return Line(name, spec.get("method", ""), plain(setting), plain(predict), len(seeds), values, spec, tuple(rows))
 
     def _errors(
         self, name: str, view: tuple[int, ...], shifts: Sequence[str] | None = None
@@ -248,6 +265,8 @@ class _Group:
             + (f"; commit {', '.join(commits)}" if commits else "")
             + (f"; steep {', '.join(versions)}" if versions else ""),
         ]
+        if len(versions) > 1 or len(commits) > 1:
+            remarks.append("rows of several versions of steep stand side by side: a difference may be the code's")
         if not any(row["spec"].get("method") == "source" for row in self.rows):
             remarks.append("mCE needs the source model's rows, which are not here")
         bad = sum(bool(row.get("nonfinite")) for row in self.rows)
@@ -277,6 +296,10 @@ def _refuse_broken(row: Row) -> None:
             f"report: expected rows of steep bench, got one (key {str(row.get('key'))[:12]!r}) without "
             f"{', '.join(lacks)}. Move it out of the file; its cell will run again"
         )
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (one != one and other != other)  # NaN is the same as NaN
 
 
 def _points(rows: Sequence[Row]) -> dict[int, dict[Point, float]]:
@@ -339,4 +362,6 @@ def _range(view: Sequence[int]) -> str:
 
 
 def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(sorted((str(name), repr(own)) for name, own in value.items()))
     return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,188 @@
+"""How fast adaptation is: images/s, memory and share of the machine's own matrix-product ceiling.
+
+    python -m benchmarks.speed                                     # a CPU, some minutes; `make bench`
+    python -m benchmarks.gpu --out results/speed-h200.jsonl        # a GPU
+
+Every cell is measured in one run beside a plain float32 eager TEA (benchmarks/plain.py), the baseline of each ratio.
+Images are random: the work does not depend on what they show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+import steep
+from benchmarks.plain import PlainTEA
+from benchmarks.rows import append
+from steep import provenance
+
+METHODS = ("source", "bn", "tent", "sar", "tea", "tea-fast")
+MODES: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "bfloat16": {"precision": "bfloat16"},
+    "auto": {"precision": "auto"},
+    "graph": {"precision": "bfloat16", "graph": True},
+    "compile": {"precision": "bfloat16", "compile": True},
+    "compile+graph": {"precision": "bfloat16", "compile": True, "graph": True},
+}
+PLAIN = "plain tea"
+COLUMNS = {"images_per_s": ",.0f", "over_plain": ".2f", "ms": ".1f", "gib": ".2f", "tflops": ".1f", "of_ceiling": ".0%"}
+
+
+def main(device: str = "cpu") -> None:
+    """Measure what the command line asks for, print a table and append rows."""
+    on_gpu = device == "cuda"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default=device)
+    parser.add_argument("--models", nargs="+", default=["wrn-28-10", "wrn-40-2"] if on_gpu else ["wrn-40-2"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[50, 200, 1000] if on_gpu else [200])
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    modes = ["float32", "bfloat16", "graph", "compile+graph"] if on_gpu else ["float32", "auto"]
+    parser.add_argument("--modes", nargs="+", default=modes, choices=MODES)
+    parser.add_argument("--size", type=int, default=32, help="side of the images")
+    parser.add_argument("--seconds", type=float, default=1.0, help="least time that a cell is measured for")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=NUMBER", help="hyper-parameters of tea")
+    parser.add_argument("--out", type=Path)
+    told = parser.parse_args()
+    where = torch.device(told.device)
+    rows = []
+    for row in cells(told, where):
+        append(told.out, row)
+        rows.append(row)
+        Console(stderr=True).print(f"[dim]{row['model']} {row['batch']} {row['method']} {row['mode']}: {row['ms']} ms")
+    table = Table("model", "batch", "method", "mode", *(name.replace("_", " ") for name in COLUMNS))
+    for row in rows:
+        numbers = (format(row[name], form) for name, form in COLUMNS.items())
+        table.add_row(row["model"], str(row["batch"]), row["method"], row["mode"], *numbers)
+    Console(width=130).print(table)
+
+
+def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, Any]]:
+    """Measure every cell of the grid, the plain baseline first."""
+    hyper = {name: float(value) if "." in value else int(value) for name, value in (s.split("=") for s in told.set)}
+    ceilings = {dtype: matrix_ceiling(where, dtype) for dtype in (torch.float32, torch.bfloat16)}
+    shared = {
+        "benchmark": "speed",
+        "size": told.size,
+        "device": provenance.device_name(where),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    for name in told.models:
+        forward = forward_flops(name, told.size)
+        for batch in told.batches:
+            x = torch.rand(batch, 3, told.size, told.size, device=where)
+            plain = 0.0
+            for method, mode in [(PLAIN, "float32"), *((m, mode) for m in told.methods for mode in told.modes)]:
+                chosen = hyper if method == "tea" else {}
+                seconds = timed(lambda: _made(name, method, mode, chosen, where), x, told.seconds)  # noqa: B023
+                rate = batch / seconds["each"]
+                plain = plain or rate
+                low = MODES[mode].get("precision") == "bfloat16"
+                tflops = forward * passes(method, chosen, batch) / seconds["each"] / 1e12
+                ceiling = ceilings[torch.bfloat16 if low else torch.float32]
+                memory = provenance.peak_memory(where)
+                yield {
+                    **shared,
+                    "model": name,
+                    "batch": batch,
+                    "method": method,
+                    "mode": mode,
+                    "hyper": chosen,
+                    "images_per_s": round(rate, 1),
+                    "over_plain": round(rate / plain, 3),
+                    "ms": round(seconds["each"] * 1e3, 3),
+                    "first_batch_s": round(seconds["first"], 2),
+                    "batches": int(seconds["batches"]),
+                    "gib": round(int(memory["bytes"]) / 2**30, 3),
+                    "memory_of": memory["of"],
+                    "tflops": round(tflops, 2),
+                    "ceiling_tflops": round(ceiling, 1),
+                    "of_ceiling": round(tflops / ceiling, 3),
+                }
+
+
+def _made(name: str, method: str, mode: str, hyper: dict[str, Any], where: torch.device) -> Callable[[Tensor], Tensor]:
+    torch.manual_seed(0)
+    model = steep.models.build(name, 10).to(where)
+    return PlainTEA(model) if method == PLAIN else steep.adapt(model, method, inplace=True, **MODES[mode], **hyper)
+
+
+def timed(make: Callable[[], Callable[[Tensor], Tensor]], x: Tensor, least: float) -> dict[str, float]:
+    """Seconds of the first batch, and of each later one once everything is compiled and recorded."""
+    gc.collect()
+    if x.is_cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    adapter = make()
+    begun = time.perf_counter()
+    adapter(x)
+    _wait(x.device)
+    first = time.perf_counter() - begun
+    for _ in range(4 if x.is_cuda else 0):
+        adapter(x)
+    _wait(x.device)
+    count, begun = 0, time.perf_counter()
+    while count < 2 or time.perf_counter() - begun < least:
+        adapter(x)
+        count += 1
+        if count % 5 == 0:
+            _wait(x.device)  # else the host runs far ahead of the clock
+    _wait(x.device)
+    return {"first": first, "each": (time.perf_counter() - begun) / count, "batches": count}
+
+
+def forward_flops(name: str, size: int) -> int:
+    """Floating-point operations of the model on one image, counted without computing any."""
+    with torch.device("meta"):
+        model, x = steep.models.build(name, 10).eval(), torch.empty(1, 3, size, size)
+    with FlopCounterMode(display=False) as counter:
+        model(x)
+    return counter.get_total_flops()
+
+
+def passes(method: str, hyper: dict[str, Any], batch: int) -> int:
+    """Images that go through the model, forward or backward: frozen weights take no gradient, so the two cost alike."""
+    if method in ("tea", "tea-fast", PLAIN):
+        tea = steep.METHODS["tea" if method == PLAIN else method](**hyper)
+        chains = tea.chains or batch
+        return 2 * tea.sgld_steps * chains + 2 * chains + 2 * batch + batch  # walk, samples, images, answer
+    return {"source": 1, "bn": 1, "tent": 2, "sar": 4}[method] * batch
+
+
+def matrix_ceiling(where: torch.device, dtype: torch.dtype) -> float:
+    """TFLOP/s of a large matrix product: what no convolution beats. Float32 as convolutions do it, in TF32 on a GPU."""
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32
+    n, count = (8192, 10) if where.type == "cuda" else (2048, 3)
+    a, b = (torch.randn(n, n, device=where, dtype=dtype) for _ in range(2))
+    for timed_run in (False, True):
+        _wait(where)
+        begun = time.perf_counter()
+        for _ in range(count if timed_run else 2):
+            a @ b
+        _wait(where)
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    return 2 * n**3 * count / (time.perf_counter() - begun) / 1e12
+
+
+def _wait(where: torch.device) -> None:
+    if where.type == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Does confidence mean what it says? Bins for reliability diagrams, and calibration errors pooled over the set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from steep.analysis.spec import Analysis, flat
+from steep.bench.measure import DIAGRAM_BINS, ERROR_BINS
+from steep.bench.rows import Row
+from steep.metrics import Reliability
+
+
+def rows(stored: Sequence[Row]) -> list[Row]:
+    """For each method, over all its shifts and seeds taken as one set: ten bins, and the errors."""
+    methods: dict[tuple[Any, ...], list[Row]] = {}
+    for row in stored:
+        spec = row["spec"]
+        where = tuple(spec.get(name) for name in ("data", "source", "model", "weights", "weights_sha256"))
+        methods.setdefault((*where, flat("", row)["label"]), []).append(row)
+    found = []
+    for own in methods.values():
+        shifts = {(row["spec"]["shift"], row["spec"].get("severity", 0)) for row in own}
+        about = {
+            "shift": ", ".join(sorted({name for name, _ in shifts})),
+            "severity": max(level for _, level in shifts),
+            "shifts": len(shifts),
+            "seeds": len({row["spec"].get("seed", 0) for row in own}),
+            "seed": None,
+        }
+        found.append(flat("calibration", own[0], **{**about, "part": "errors", **_errors(own)}))
+        for index, (low, high, count, confidence, accuracy) in enumerate(_bars(own)):
+            values = {"bin": index, "low": low, "high": high, "n": count}
+            means = {"confidence": confidence if count else None, "accuracy": accuracy if count else None}
+            found.append(flat("calibration", own[0], **{**about, "part": "bin", **values, **means}))
+    return found
+
+
+def pooled(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
+    """Take the bins of several sets as those of one; None where a set has answers that are not finite."""
+    if any(row.get(name) is None for row in stored):
+        return None
+    counts = [sum(row[name]["counts"][i] for row in stored) for i in range(bins)]
+
+    def mean(what: str, i: int) -> float:
+        whole = math.fsum(row[name]["counts"][i] * row[name][what][i] for row in stored)
+        return whole / int(max(1, counts[i]))
+
+    return Reliability(
+        edges=tuple(i / bins for i in range(bins + 1)),
+        counts=tuple(counts),
+        confidence=tuple(mean("confidence", i) for i in range(bins)),
+        accuracy=tuple(mean("accuracy", i) for i in range(bins)),
+    )
+
+
+def _bars(stored: Sequence[Row]) -> list[tuple[float, float, int, float, float]]:
+    bars = pooled(stored, "reliability", DIAGRAM_BINS)
+    if bars is None:
+        return []
+    edges = zip(bars.edges, bars.edges[1:], strict=False)
+    return [
+        (*edge, *of)
+        for edge, of in zip(edges, zip(bars.counts, bars.confidence, bars.accuracy, strict=True), strict=True)
+    ]
+
+
+def _errors(stored: Sequence[Row]) -> dict[str, Any]:
+    n = sum(row["n"] for row in stored)
+    bars = pooled(stored, "calibration", ERROR_BINS)
+    means = {
+        name: math.fsum(row["n"] * row[name] for row in stored) / n if all(math.isfinite(row[name]) for row in stored)
+        else math.nan
+        for name in ("accuracy", "brier", "nll")
+    }  # fmt: skip
+    return {
+        "n": n,
+        **means,
+        "ece": math.nan if bars is None else bars.ece,
+        "mce": math.nan if bars is None else bars.mce,
+        "nonfinite": sum(row.get("nonfinite", 0) for row in stored),
+    }
+
+
+def summary(found: Sequence[Row]) -> list[str]:
+    """Print the errors of each method."""
+    return [
+        f"{row['label']}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
+        f"accuracy {row['accuracy']:.2%} over {row['n']:,} answers"
+        + (f"; {row['nonfinite']} answers are not finite" if row["nonfinite"] else "")
+        for row in found
+        if row["part"] == "errors"
+    ]
+
+
+ANALYSIS = Analysis(
+    name="calibration",
+    about="reliability histograms of ten bins; ECE, MCE, Brier and NLL pooled over the set",
+    recipe="analyze-calibration",
+    rows=rows,
+    summary=summary,
+)

@@ -1,0 +1,82 @@
+"""What an analysis is, and what every row of one says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from steep.bench.options import Kinds
+from steep.bench.rows import Row
+from steep.bench.sources import Sources
+from steep.bench.spec import Cell
+
+VERSION = 1
+"""Of the flat rows; raised when an older reader could no longer understand them."""
+
+Tell: TypeAlias = Callable[[float], None]
+"""Called with the share of a cell that is done."""
+
+
+class Measure(Protocol):
+    """Runs one cell and gives what is stored of it; pictures go into `folder`."""
+
+    def __call__(
+        self,
+        cell: Cell,
+        sources: Sources,
+        device: torch.device,
+        *,
+        folder: Path,
+        options: Mapping[str, Any],
+        tell: Tell,
+    ) -> dict[str, Any]:
+        """Run the cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """One analysis: how a cell is measured, and how what is stored becomes flat rows."""
+
+    name: str
+    about: str
+    recipe: str  # taken where the caller names none
+    rows: Callable[[Sequence[Row]], list[Row]]  # stored → flat
+    summary: Callable[[Sequence[Row]], list[str]]  # flat → lines for a person
+    measure: Measure | None = None  # None: the row of a bench cell says everything already
+    options: Mapping[str, tuple[Any, Kinds]] = field(default_factory=dict)  # name → default and kinds
+    more: Callable[[Sequence[Cell]], list[Cell]] = list  # cells that a bench would leave out
+
+
+def flat(analysis: str, row: Row, **values: Any) -> Row:
+    """Make a flat row: what was run and where, from the stored row of its cell, and the values.
+
+    >>> stored = {"spec": {"method": "tea", "shift": "fog"}, "finished": "2024-06-17", "env": {"commit": "c0ffee"}}
+    >>> made = flat("calibration", stored, ece=0.25)
+    >>> made["analysis"], made["shift"], made["label"], made["commit"], made["ece"]
+    ('calibration', 'fog', 'tea', 'c0ffee', 0.25)
+    """
+    spec, env = row["spec"], row.get("env", {})
+    tuned = " (tuned)" if spec.get("setting") == "tuned" else ""
+    names = ("data", "source", "shift", "severity", "model", "weights", "weights_sha256", "method", "setting", "seed")
+    more = ("protocol", "batch_size", "steps", "predict", "limit", "size", "precision")
+    return {
+        "analysis": analysis,
+        "version": VERSION,
+        **{name: spec.get(name) for name in (*names, *more)},
+        "label": (spec.get("label") or spec.get("method") or "") + tuned,
+        "commit": env.get("commit"),
+        "device": env.get("device"),
+        "steep": env.get("versions", {}).get("steep"),
+        "when": row.get("finished"),
+        **values,
+    }
+
+
+def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Name the images and the model a row is of: rows that differ only in the method have the same place."""
+    names = ("data", "source", "shift", "severity", "model", "weights", "weights_sha256", "protocol", "limit", "size")
+    return tuple(row.get(name) for name in names)

@@ -1,0 +1,110 @@
+"""`steep info`: what a bug report needs, and nothing that says who or where you are."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated
+
+import typer
+
+_NOT_FOR_USERS = ("dev", "docs")
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the command."""
+    parent.command()(info)
+
+
+def info(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False) -> None:
+    """Show versions, device and capabilities, for a bug report. No path, no host and no user name is in it.
+
+    Example: steep info
+
+    Example: steep info --json
+    """
+    found = gathered()
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for title, entries in found.items():
+        typer.echo(title)
+        for name, value in entries.items():
+            typer.echo(f"  {name:<18} {value}")
+
+
+def gathered() -> dict[str, dict[str, str]]:
+    """Collect it all, by section, as text.
+
+    >>> sorted(gathered())
+    ['device', 'extras', 'libraries', 'steep']
+    """
+    import platform
+
+    from steep.provenance import commit
+    from steep.version import __version__
+
+    needed = _needed()
+    return {
+        "steep": {
+            "version": __version__,
+            "commit": commit() or "not from a checkout",
+            "python": f"{platform.python_implementation()} {platform.python_version()}",
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        "libraries": {name: _version(name) for name in needed.pop("", [])},
+        "extras": {
+            extra: ", ".join(f"{name} {_version(name)}" for name in names)
+            for extra, names in needed.items()
+            if extra not in _NOT_FOR_USERS
+        },
+        "device": _device(),
+    }
+
+
+def _needed() -> dict[str, list[str]]:
+    """Read what steep asks for from its own metadata, by extra; those without one are under the empty name."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("steep") or []
+    except PackageNotFoundError:  # a bare copy of the sources
+        lines = []
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        extra = re.search(r"extra == ['\"]([^'\"]+)", line)
+        found.setdefault(extra[1] if extra else "", []).append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+    return found
+
+
+def _device() -> dict[str, str]:
+    import torch
+
+    from steep.core.precision import half_precision
+    from steep.provenance import device_name
+
+    def faster(where: torch.device) -> str:
+        faster = half_precision("auto", torch.empty(0, device=where)) is not None  # measured on a CPU
+        return "faster, so precision='auto' takes it" if faster else "not faster"
+
+    cpu = torch.device("cpu")
+    found = {"cpu": device_name(cpu), "bfloat16 on cpu": f"{faster(cpu)} (measured now)"}
+    if not torch.cuda.is_available():
+        return {**found, "cuda": "absent"}
+    for index in range(torch.cuda.device_count()):
+        about, gpu = torch.cuda.get_device_properties(index), torch.device("cuda", index)
+        found[f"cuda:{index}"] = (
+            f"{device_name(gpu)}, {about.total_memory / 2**30:.0f} GiB, capability {about.major}.{about.minor}, "
+            f"bfloat16 {faster(gpu)}"
+        )
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return {**found, "cuda": str(torch.version.cuda), "cudnn": str(cudnn)}
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,84 @@
+"""A recorded run in the terminal, as it grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_SHOWN = 48  # batches in a line, and classes in the histogram
+_NUMBERS = (
+    ("energy_before", "energy, test images before"),
+    ("energy_after", "energy, test images after"),
+    ("energy_samples", "energy, samples"),
+    ("loss", "loss"),
+    ("entropy", "entropy"),
+)
+
+
+def follow(
+    path: Path,
+    console: Console,
+    *,
+    seconds: float = 0.5,
+    until: Callable[[list[dict[str, Any]]], bool] = lambda rows: False,
+) -> None:
+    """Show a run and what is added to it, until Ctrl-C or until the caller has seen enough."""
+    from rich.live import Live
+
+    from steep.analysis.stream import read
+
+    rows = read(path)
+    size = path.stat().st_size
+    with Live(view(rows, path), console=console, auto_refresh=False) as live:
+        while not until(rows):
+            time.sleep(seconds)
+            now = path.stat().st_size
+            if now != size:  # a quiet file is not read again
+                rows, size = read(path), now
+                live.update(view(rows, path), refresh=True)
+
+
+def view(rows: Sequence[dict[str, Any]], path: Path) -> RenderableType:
+    """Lay out what is known: the last numbers with their recent course, events, and the classes answered."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return Text(f"{path}: no batch yet")
+    last, recent = rows[-1], rows[-_SHOWN:]
+    table = Table("", "now", f"last {len(recent)} batches", box=None, pad_edge=False)
+    for name, said in _NUMBERS:
+        values = [row.get(name) for row in recent]
+        if any(value is not None for value in values):
+            table.add_row(said, "–" if values[-1] is None else f"{values[-1]:.3f}", spark(values))
+    counts = [sum(column) for column in zip(*(row["classes"] for row in recent), strict=True)]
+    if len(counts) <= _SHOWN:
+        table.add_row("classes 0, 1, 2, …", "", spark(counts, least=0))
+    images = sum(row["n"] for row in rows)
+    head = f"{last.get('label', '')} on {last.get('device', '?')}: batch {last['batch']:,}, {images:,} images, "
+    head += (
+        f"{images / last['seconds']:,.0f} images/s, {last['undone']} steps undone" if last["seconds"] else "starting"
+    )
+    events = [f"batch {row['batch']}: {row['skipped'] or row['note']}" for row in rows if row["skipped"] or row["note"]]
+    return Group(Text(head, style="bold"), table, *(Text(event, style="yellow") for event in events[-5:]))
+
+
+def spark(values: Sequence[float | None], least: float | None = None) -> str:
+    """Draw numbers as a line of blocks; what is missing is a gap.
+
+    >>> spark([0, 1, None, 2])
+    '▁▅ █'
+    """
+    known = [value for value in values if value is not None and value == value and abs(value) != float("inf")]
+    if not known:
+        return ""
+    low = min(known) if least is None else least
+    reach = max(known) - low or 1.0
+    return "".join(_BLOCKS[min(7, int(7 * (value - low) / reach + 0.5))] if value in known else " " for value in values)

@@ -1,0 +1,104 @@
+"""Before a batch, ranks that adapt together tell each other what they have: how many images, of which shape, any error.
+
+What is wrong on one of them is then known to all before anything has changed, and nobody waits for a rank that has
+given up.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steep.core import images
+from steep.core.distributed import Group, Scope
+from steep.core.mark import tensors
+from steep.core.method import Method, State
+from steep.core.source import Classifier
+from steep.errors import InputError
+
+FINE, REFUSED, NO_MEMORY = range(3)
+_DIMENSIONS = 4  # of an image, at most
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a rank brings to a batch that all agree on."""
+
+    x: Tensor  # its good images; none is fine too
+    good: Tensor  # a mask of them among those given
+    scope: Scope
+    fits: bool  # no rank has run out of memory so far
+
+
+def reach(
+    group: Group, x: Tensor, model: Classifier, seen: set[torch.Size], same: int, *, keep_bad: bool, pieces: bool
+) -> Part:
+    """Check this rank's images and agree with the others. `same` must be the same number on all ranks.
+
+    With `pieces`, running out of memory is no error: the batch can be answered in pieces.
+    """
+    good: Tensor | None = None
+    error: Exception | None = None
+    shape: tuple[int, ...] = ()
+    status = FINE
+    try:
+        x, good = _checked(x, model, keep_bad)
+        shape = tuple(x.shape[1:]) if len(x) else ()
+        x = x if good is None else x[good]
+        if len(x) and x.shape[1:] not in seen:
+            images.tried(x, model)
+            seen.add(x.shape[1:])
+    except torch.cuda.OutOfMemoryError as out:
+        status, error = (NO_MEMORY, None) if pieces else (REFUSED, out)
+    except Exception as found:
+        status, error = REFUSED, found
+    padding = [0] * (_DIMENSIONS - len(shape))
+    count = len(x) if status != REFUSED else 0
+    told = group.exchange([status, same, count, len(shape), *shape, *padding])
+    if any(row[0] == REFUSED for row in told):
+        _refuse(group, told, error)
+    if len({row[1] for row in told}) > 1:
+        raise InputError(
+            "distributed: the ranks' adapters are not the same. All need one model with the same weights, one method "
+            "with the same options, and the same reset() and load_state_dict() calls"
+        )
+    shapes = {tuple(row[4 : 4 + row[3]]) for row in told if row[3]}
+    if not shapes:
+        raise InputError("images: expected at least one on some rank, got none on any")
+    if len(shapes) > 1:
+        raise InputError(f"images: expected one shape on all ranks, got {sorted(shapes)}")
+    if not shape:
+        x = x.new_empty((0, *shapes.pop()))
+    counts = tuple(row[2] for row in told)
+    good = torch.ones(len(x), dtype=torch.bool, device=x.device) if good is None else good
+    return Part(x, good, Scope(group, counts), all(row[0] == FINE for row in told))
+
+
+def fingerprint(state: State, method: Method[Any], options: Mapping[str, Any]) -> int:
+    """Tell adapters apart: method, options, frozen weights and everything on the device that moves. Never 0."""
+    words = method.name, asdict(method), dict(options), state.model.fingerprint()
+    crc = zlib.crc32(repr(words).encode())
+    for tensor in tensors(state):
+        crc = zlib.crc32(tensor.detach().reshape(-1).cpu().view(torch.uint8).numpy().tobytes(), crc)
+    return crc + 1
+
+
+def _checked(x: Tensor, model: Classifier, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
+    like = model.anchor()
+    if isinstance(x, Tensor) and x.ndim and len(x) == 0:
+        return like.new_empty(0), None
+    return images.checked(x, like, keep_bad=keep_bad)
+
+
+def _refuse(group: Group, told: list[list[int]], error: Exception | None) -> None:
+    """Raise on all ranks: the error itself where it arose, its words on the others."""
+    texts = group.exchange_text("" if error is None else f"{type(error).__name__}: {error}")
+    if error is not None:
+        raise error
+    refused = [rank for rank, row in enumerate(told) if row[0] == REFUSED]
+    raise InputError(f"images: refused on rank {refused[0]}, so no rank adapts on this batch. {texts[refused[0]]}")

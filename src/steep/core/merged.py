@@ -1,0 +1,100 @@
+"""The adapted model as an ordinary module: no hooks, no adapter, ready for torch.export, ONNX or a file.
+
+What a method moved is kept as it is: parameters, and with dua the running statistics. Batch statistics are another
+matter. Under bn, tent, tea and most others a BatchNorm answers by the batch it sees, and an ordinary module in eval
+mode cannot: it has one fixed mean and variance. The source model's would be wrong, since what was adapted was adapted
+to the batch's. So they are measured, on images that the caller gives.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from steep.core import norm, precision
+from steep.core.images import checked
+from steep.core.source import Classifier
+from steep.errors import InputError
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@torch.no_grad()
+def merged(model: Classifier, images: Tensor | Iterable[Tensor] | None) -> nn.Module:
+    """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients."""
+    twin = copy.deepcopy(model)
+    layers = [layer for layer in norm.batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
+    if layers:
+        _measure(twin, layers, images)
+    net = twin.net
+    norm.use_source_statistics(net)
+    for module in net.modules():
+        for key, hook in list(module._forward_pre_hooks.items()):
+            if hook is precision._contiguous_on_cpu:
+                del module._forward_pre_hooks[key]
+    # Frozen weights that were held in half precision come back in float32, and so does a model that came in half
+    # precision itself: an update of a thousandth of a weight has no digits in bfloat16, and rounding would undo it.
+    for tensor in (*net.parameters(), *net.buffers()):
+        if tensor.dtype in _HALF:
+            tensor.data = tensor.data.float()
+    if model.layout is torch.channels_last:
+        net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return net.requires_grad_(False).eval()
+
+
+def _uses_batch(layer: _BatchNorm) -> bool:
+    return norm._mix_small_batches in layer._forward_pre_hooks.values()
+
+
+def _measure(model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Tensor] | None) -> None:
+    """Put into the running statistics what the layers normalise these images by.
+
+    One forward tells it for all layers, since each sees what the ones before it made of the same batch. Several
+    batches are averaged by their number of images.
+    """
+    if images is None:
+        raise InputError(
+            "merged: this method normalises each batch by its own statistics, and an ordinary module needs fixed ones. "
+            "Give it images to measure them on, as many as you can and like those it will meet: adapter.merged(x)"
+        )
+    sums = {layer: [torch.zeros_like(t) for t in _running(layer)] for layer in layers}
+    seen: dict[nn.Module, int] = dict.fromkeys(layers, 0)
+
+    def look(layer: Any, args: tuple[Tensor, ...]) -> None:
+        seen[layer] += len(args[0])
+        for total, measured in zip(sums[layer], _normalising(layer, args[0]), strict=True):
+            total += len(args[0]) * measured
+
+    # before the hook that mixes statistics for small batches: it changes what the layer sees
+    hooks = [layer.register_forward_pre_hook(look, prepend=True) for layer in layers]
+    model.compile_forward = False  # a compiled forward would have to be compiled again for the hooks
+    for x in [images] if isinstance(images, Tensor) else images:
+        model(checked(x, model.anchor(), keep_bad=False)[0])
+    for hook in hooks:
+        hook.remove()
+    if not any(seen.values()):
+        raise InputError("merged: expected images to measure statistics on, got none")
+    for layer in layers:
+        if seen[layer]:  # a layer that no image reaches keeps what it has
+            for running, total in zip(_running(layer), sums[layer], strict=True):
+                running.copy_(total / seen[layer])
+
+
+def _normalising(layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What the adapter normalises x by: the mean and variance of the batch; a small one's mixed with the source's."""
+    mean, var = _running(layer)
+    share = min(1.0, len(x) / norm.FULL_BATCH)
+    var_x, mean_x = torch.var_mean(x.to(var.dtype), dim=(0, *range(2, x.ndim)), correction=0)
+    return share * mean_x + (1 - share) * mean, share * var_x + (1 - share) * var
+
+
+def _running(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
+    mean, var = layer.running_mean, layer.running_var
+    if mean is None or var is None:
+        raise InputError("merged: expected a BatchNorm with running statistics")
+    return mean, var

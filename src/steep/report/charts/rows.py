@@ -1,0 +1,93 @@
+"""Flat rows of analyses: read from a file, parted into figures, and honest about what is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from steep.errors import InputError
+
+Rows: TypeAlias = list[dict[str, Any]]
+
+VERSION = 1
+"""The newest version of a row that is understood here."""
+
+_NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_FIGURE = ("data", "source", "model", "weights", "weights_sha256", "limit", "size")
+_ONE_METHOD = ("energy-error", "energy-severity")
+
+
+def read(path: str | Path) -> Rows:
+    """Read the rows that `steep analyze` wrote: `rows.jsonl`, or the folder it lies in."""
+    file = Path(path)
+    file = file / "rows.jsonl" if file.is_dir() else file
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: expected rows of an analysis ({error}). Make some: steep analyze NAME") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            version = row["version"]
+            row["analysis"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{file}: line {number} is not the row of an analysis ({error!r})") from error
+        if version > VERSION:
+            raise InputError(f"{file}: line {number} was written by a newer steep (version {version}). Upgrade steep")
+        found.append({name: _NAMES.get(v, v) if isinstance(v, str) else v for name, v in row.items()})
+    return found
+
+
+def figures(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
+    """Part rows into those of one figure each: one analysis of one model on one data set. The name says which.
+
+    >>> list(figures([{"analysis": "calibration", "data": "digits-c", "model": "wrn-10-1", "label": "tea"}]))
+    ['calibration digits-c wrn-10-1']
+    """
+    parted: dict[tuple[Any, ...], Rows] = {}
+    for row in rows:
+        key = (row["analysis"], *(row.get(name) for name in _FIGURE))
+        own = row.get("label") if row["analysis"] in _ONE_METHOD else None
+        parted.setdefault((*key, own), []).append(row)
+    named: dict[str, Rows] = {}
+    for key, own in parted.items():
+        words = [str(word) for word in (*key[:4], key[-1]) if word]
+        name = " ".join(words)
+        while name in named:  # the same data and model, other weights
+            name += "′"
+        named[name] = own
+    return named
+
+
+def some(rows: Sequence[dict[str, Any]], analysis: str, part: str | None = None) -> Rows:
+    """Give the rows of one part; refuse none at all, and those of another analysis."""
+    strange = next((row.get("analysis") for row in rows if row.get("analysis") != analysis), analysis)
+    if strange != analysis:
+        raise InputError(f"chart {analysis}: expected rows of {analysis}, got some of {strange}")
+    found = [row for row in rows if part is None or row.get("part") == part]
+    if not found:
+        raise InputError(f"chart {analysis}: expected at least one row, got none. Run: steep analyze {analysis}")
+    return found
+
+
+def finite(row: dict[str, Any], *names: str) -> bool:
+    """Tell whether every one of these is a number that can be drawn."""
+    return all(isinstance(row.get(name), (int, float)) and math.isfinite(row[name]) for name in names)
+
+
+def mean(rows: Iterable[dict[str, Any]], name: str) -> float:
+    """Mean of one number over rows."""
+    values = [float(row[name]) for row in rows]
+    return math.fsum(values) / len(values)
+
+
+def order(shifts: Iterable[str]) -> list[str]:
+    """Sort shifts as the benchmark does, others after it by name."""
+    from steep.report.paper import benchmark
+
+    place = {name: index for index, name in enumerate(benchmark())}
+    return sorted(set(shifts), key=lambda name: (place.get(name, len(place)), name))

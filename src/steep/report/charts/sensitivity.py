@@ -1,0 +1,90 @@
+"""Accuracy against one hyper-parameter at a time, for every corruption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steep.report.charts.rows import Rows, finite, mean, order, some
+from steep.report.charts.style import FAMILY_COLOURS, REAL, altair, family, finish, spoken
+
+_ORDER = ("sgld_rate", "sgld_steps", "lr", "batch_size", "chains")
+
+
+def tables(rows: Rows) -> dict[str, Rows]:
+    """Each shift by itself, a mean over seeds; the mean over shifts, at values every shift has; the source model."""
+    points = []
+    every = [row for row in some(rows, "sensitivity", "point") if finite(row, "value", "accuracy")]
+    for key in sorted({(row["parameter"], row["shift"], row["severity"] or 0, row["value"]) for row in every}):
+        parameter, shift, severity, value = key
+        own = [r for r in every if (r["parameter"], r["shift"], r["severity"] or 0, r["value"]) == key]
+        about = {"parameter": parameter, "shift": shift, "severity": severity, "family": family(shift), "value": value}
+        usual = any(row["usual"] for row in own)
+        points.append({**about, "usual": usual, "seeds": len(own), "accuracy_percent": 100 * mean(own, "accuracy")})
+    means = []
+    for parameter in dict.fromkeys(point["parameter"] for point in points):
+        same = [point for point in points if point["parameter"] == parameter]
+        shifts = {(point["shift"], point["severity"]) for point in same}
+        for value in sorted({point["value"] for point in same}):
+            own = [point for point in same if point["value"] == value]
+            if len(own) == len(shifts):  # a mean over a part of the shifts would be another thing
+                about = {"parameter": parameter, "value": value, "usual": own[0]["usual"], "shifts": len(own)}
+                means.append({**about, "accuracy_percent": mean(own, "accuracy_percent")})
+    source = [
+        {"shift": row["shift"], "severity": row["severity"] or 0, "accuracy_percent": 100 * row["accuracy"]}
+        for row in rows
+        if row["part"] == "source"
+    ]
+    return {"points": points, "mean": means, "source": source}
+
+
+def chart(rows: Rows) -> Any:
+    """A panel for each parameter: a line for each corruption, a thick one for their mean, a dot on the usual value."""
+    alt = altair()
+    every, found = some(rows, "sensitivity", "point"), tables(rows)
+    families = [name for name in FAMILY_COLOURS if any(p["family"] == name for p in found["points"])]
+    scale = alt.Scale(domain=families, range=[FAMILY_COLOURS[name] for name in families])
+    panels = []
+    names = {point["parameter"] for point in found["points"]}
+    for parameter in [n for n in _ORDER if n in names] + sorted(names - set(_ORDER)):
+        own = [point for point in found["points"] if point["parameter"] == parameter]
+        means = [point for point in found["mean"] if point["parameter"] == parameter]
+        kind = "log" if min(point["value"] for point in own) > 0 else "linear"
+        x = alt.X(
+            "value:Q",
+            title=spoken(parameter) + (" (log scale)" if kind == "log" else ""),
+            scale=alt.Scale(type=kind, nice=False, padding=8),
+        ).axis(values=sorted({point["value"] for point in own}), format="~g", labelOverlap="greedy", grid=False)
+        y = alt.Y("accuracy_percent:Q", title="accuracy (%)").scale(zero=False)
+        tip = ["shift:N", "severity:Q", "value:Q", alt.Tooltip("accuracy_percent:Q", format=".2f"), "seeds:Q"]
+        thin = (
+            alt.Chart(alt.Data(values=own))
+            .mark_line(strokeWidth=1.5, opacity=0.65, point=alt.OverlayMarkDef(size=18))
+            .encode(
+                x=x, y=y, color=alt.Color("family:N", title="corruption", scale=scale), detail="shift:N", tooltip=tip
+            )
+        )
+        thick = (
+            alt.Chart(alt.Data(values=means)).mark_line(strokeWidth=3.5, color=REAL).encode(x=x, y=y, tooltip=tip[2:4])
+        )
+        usual = [point for point in means if point["usual"]]
+        dot = (
+            alt.Chart(alt.Data(values=usual))
+            .mark_point(size=140, filled=True, opacity=1, color="white", stroke=REAL, strokeWidth=3)
+            .encode(x=x, y=y, tooltip=tip[2:4])
+        )
+        panels.append(alt.layer(thin, thick, dot).properties(title=spoken(parameter), width=300, height=190))
+    shifts = order({point["shift"] for point in found["points"]})
+    said = [f"method: {every[0]['label']}; black: mean over {len(shifts)} corruptions; ring: the usual value"]
+    partial = len({(p["parameter"], p["value"]) for p in found["points"]}) - len(found["mean"])
+    said += [f"{partial} values are missing for some corruptions: they have no mean"] if partial else []
+    gone = len(every) - len([row for row in every if finite(row, "value", "accuracy")])
+    said += [f"{gone} runs are not finite and not drawn"] if gone else []
+    if found["source"]:
+        said.append(f"source model: {mean(found['source'], 'accuracy_percent'):.1f} % mean accuracy")
+    return finish(
+        alt.concat(*panels, columns=2, spacing=28),
+        every,
+        "Accuracy against each hyper-parameter",
+        said,
+        f"Accuracy against {', '.join(map(spoken, sorted(names)))} for {', '.join(map(spoken, shifts))}.",
+    )

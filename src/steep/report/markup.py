@@ -1,0 +1,70 @@
+"""HTML that is safe by construction: text is escaped unless this module made it."""
+
+from __future__ import annotations
+
+import json
+import math
+from html import escape
+from typing import Any
+
+_VOID = ("meta", "input", "img")
+
+
+class Html(str):
+    """Markup; everything else is text and gets escaped."""
+
+
+def el(tag: str, *children: object, **attributes: object) -> Html:
+    """Make an element. None and False drop an attribute, True leaves it bare; `data_x` is `data-x`, `class_` `class`.
+
+    >>> el("td", "a <b>", el("i", 1), class_="best", data_x='"')
+    '<td class="best" data-x="&quot;">a &lt;b&gt;<i>1</i></td>'
+    >>> el("input", type="range", disabled=True)
+    '<input type="range" disabled>'
+    """
+    marks = ""
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        name = name.rstrip("_").replace("_", "-")
+        marks += f" {name}" if value is True else f' {name}="{escape(_visible(str(value)))}"'
+    if tag in _VOID:
+        return Html(f"<{tag}{marks}>")
+    return Html(f"<{tag}{marks}>{join(*children)}</{tag}>")
+
+
+def join(*children: object) -> Html:
+    """Put children one after the other; text is escaped, None is nothing."""
+    return Html("".join(_child(child) for child in children))
+
+
+def data(identity: str, value: Any) -> Html:
+    """Put data into the page where a script finds it: no text in it can end the element or start another.
+
+    >>> data("d", {"name": "</script>", "x": math.nan})
+    '<script type="application/json" id="d">{"name":"\\\\u003c/script\\\\u003e","x":null}</script>'
+    """
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Html(f'<script type="application/json" id="{escape(identity)}">{text}</script>')
+
+
+def finite(value: Any) -> Any:
+    """Give data as JSON has it: a number that is not finite is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: finite(own) for name, own in value.items()}
+    return [finite(own) for own in value] if isinstance(value, (list, tuple)) else value
+
+
+def _child(child: object) -> str:
+    if child is None:
+        return ""
+    return child if isinstance(child, Html) else escape(_visible(str(child)))
+
+
+def _visible(text: str) -> str:
+    """Keep letters and line ends; other control characters are shown as such."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

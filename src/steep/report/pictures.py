@@ -1,0 +1,72 @@
+"""Sample grids on the page: the small PNGs that rows of `steep analyze samples` carry."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+from steep.bench.rows import Row
+from steep.report.markup import Html, el, join
+from steep.report.tables import plain
+
+BUDGET = 2_500_000  # bytes of pictures in a page; what is more stays in the files beside the rows
+_PNG = b"\x89PNG\r\n\x1a\n"
+_KINDS = {"real": "test images", "chain": "chains over SGLD steps", "buffer": "the replay buffer over batches"}
+
+
+_NUMBERS = ("mean_distance", "covariance_distance")
+_ORDER = ("real", "samples", "chain", "buffer")
+
+
+def grids(rows: Sequence[Row]) -> Html | None:
+    """Lay out the pictures of some rows: for each shift the real images and, beside them, those of every model."""
+    places: dict[tuple[Any, ...], list[Row]] = {}
+    left = BUDGET
+    gone = 0
+    for row in rows:
+        if row.get("part") != "picture":
+            continue
+        text = row.get("png")
+        if not isinstance(text, str) or not _is_png(text) or len(text) > left:
+            gone += 1
+            continue
+        left -= len(text)
+        places.setdefault(_place(row), []).append(row)
+    told = {(_place(row), row.get("label")): row for row in rows if row.get("part") == "distance"}
+    parts = []
+    for place, own in places.items():
+        own.sort(key=lambda row: _ORDER.index(row["kind"]) if row.get("kind") in _ORDER else len(_ORDER))
+        shown = [_picture(row, told.get((place, row.get("label")))) for row in own]
+        parts.append(el("section", el("h4", _where(*place)), el("div", *shown, class_="grids")))
+    if gone:
+        why = f"{gone} pictures are not shown: no PNG in their rows, or more than a page should carry."
+        parts.append(el("p", why, class_="note"))
+    return join(el("h3", "Samples"), *parts) if parts else None
+
+
+def _picture(row: Row, distance: Row | None) -> Html:
+    kind = _KINDS.get(str(row.get("kind")), plain(row.get("kind")))
+    text = kind if row.get("kind") == "real" else f"{plain(row.get('label'))}: {kind}"
+    image = el("img", src=f"data:image/png;base64,{row['png']}", alt=f"grid of pictures, {text}")
+    numbers = [n for name in _NUMBERS if distance and isinstance(n := distance.get(name), float)]
+    if row.get("kind") in ("real", "samples") and len(numbers) == 2:
+        text += f". Distance to the test set: mean {numbers[0]:.3f}, covariance {numbers[1]:.4f}"
+    return el("figure", image, el("figcaption", text))
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in ("data", "source", "shift", "severity", "seed"))
+
+
+def _where(data: Any, source: Any, shift: Any, severity: Any, seed: Any) -> str:
+    place = f"{source} → {shift}" if source else f"{data}, {shift}"
+    return plain(place + (f" {severity}" if severity else "") + (f", seed {seed}" if seed else ""))
+
+
+def _is_png(text: str) -> bool:
+    try:
+        return base64.b64decode(text, validate=True).startswith(_PNG)
+    except (binascii.Error, ValueError):
+        return False

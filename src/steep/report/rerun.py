@@ -1,0 +1,110 @@
+"""How to run a table again: a recipe written from its rows' specs, and the command that runs it.
+
+A row holds everything that decides its number, so the recipe needs nothing else; planned, it gives the same cells.
+Where a recipe cannot say what the rows say (a stream whose pairs are no grid), there is none, and the page says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from steep.report.tables import Line, Table
+
+_RUN = ("steps", "episodic", "predict", "guard")
+# TOML has no word for none. Of all other hyper-parameters that may be none, none is the default.
+_NUMBER_BY_DEFAULT = {(name, "margin_classes") for name in ("eta", "eata", "sar")} | {("tea-fast", "chains")}
+
+
+def command(table: Table, number: int = 1) -> str:
+    """Give the command line that runs the recipe."""
+    nothing = [
+        f"--set {_word(f'{_label(line)}.{name}=none')}"
+        for line in table.lines
+        for name, value in sorted((line.spec.get("hyper") or {}).items())
+        if value is None and (line.method, name) in _NUMBER_BY_DEFAULT and line.setting != "tuned"
+    ]
+    weights = f"--weights {_word(str(table.spec['weights']))}.safetensors" if table.spec.get("weights_sha256") else ""
+    words = ["steep bench", f"again-{number}.toml", f"--store runs/again-{number}", weights, *dict.fromkeys(nothing)]
+    return " ".join(word for word in words if word)
+
+
+def recipe(table: Table) -> str | None:
+    """Write the recipe; None where a recipe cannot say it.
+
+    >>> from steep.report.tables import build
+    >>> spec = {"data": "digits-c", "shift": "fog", "severity": 5, "method": "tent", "hyper": {"lr": 0.001}}
+    >>> print(recipe(build([{"key": "k", "spec": spec, "accuracy": 0.5, "n": 10}])[0]).splitlines()[3])
+    data = "digits-c"
+    """
+    shifts = _shifts(table)
+    if shifts is None:
+        return None
+    spec = table.spec
+    names, severities = shifts
+    lines = ['kind = "bench"', f"about = {_toml('again: ' + table.title)}", ""]
+    top: dict[str, Any] = {name: spec.get(name) for name in ("data", "model", "weights", "protocol")}
+    top |= {"shifts": names, "severities": severities if spec.get("data") != "pacs" else None}
+    top |= {name: spec.get(name) for name in ("delta", "size", "channels", "limit", "precision")}
+    top["batch_size"] = "full" if spec.get("batch_size") == 0 else spec.get("batch_size")
+    lines += _pairs(top)
+    if source := spec.get("source"):
+        lines += ["", f"[sources.{_toml(str(source))}]"]
+    for line in table.lines:
+        lines += ["", f"[methods.{_toml(_label(line))}]", *_pairs(_method(line))]
+    return "\n".join(lines) + "\n"
+
+
+def _method(line: Line) -> dict[str, Any]:
+    own: dict[str, Any] = {"method": line.method, "settings": [line.setting]}
+    own["seeds"] = sorted({row["spec"].get("seed", 0) for row in line.rows})
+    own |= {name: line.spec.get(name) for name in _RUN}
+    return own | dict(sorted((line.spec.get("hyper") or {}).items()))
+
+
+def _label(line: Line) -> str:
+    return line.name.replace(".", ",")  # --set takes what stands before the first dot for the method
+
+
+def _shifts(table: Table) -> tuple[list[str], list[int]] | None:
+    """Give shifts and severities whose grid is what was run."""
+    specs = [row["spec"] for row in table.rows]
+    streams = {tuple(map(tuple, spec.get("sequence") or ())) for spec in specs}
+    pairs = list(dict.fromkeys((s["shift"], s["severity"]) for s in specs))
+    if streams != {()}:
+        if len(streams) > 1:
+            return None
+        pairs = list(next(iter(streams)))
+    names = list(dict.fromkeys(str(shift) for shift, _ in pairs))
+    severities = list(dict.fromkeys(severity for _, severity in pairs if severity))
+    full = [(n, s) for n in names if n != "clean" for s in severities or [0]] + [(n, 0) for n in names if n == "clean"]
+    if streams != {()} and full != pairs:  # of a stream the order counts; of cells it does not, and gaps get filled
+        return None
+    return names, severities or [5]
+
+
+def _pairs(table: Mapping[str, Any]) -> Iterable[str]:
+    return [f"{name} = {_toml(value)}" for name, value in table.items() if value is not None]
+
+
+def _toml(value: Any) -> str:
+    """Write a value as TOML; its strings are those of JSON.
+
+    >>> _toml([True, 1, 0.001, 'a "b"', [1.0, math.inf]])
+    '[true, 1, 0.001, "a \\\\"b\\\\"", [1.0, inf]]'
+    """
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return "true" if value is True else "false" if value is False else repr(value)
+
+
+def _word(text: str) -> str:
+    """Quote for a shell, where that is needed."""
+    return text if re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else "'" + text.replace("'", "'\"'\"'") + "'"

@@ -1,0 +1,198 @@
+"""The parts of the page, each made of a table: leaderboard, figures, every number, settings, how to run it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from steep.report import claims
+from steep.report.figures import EXTRA, Figure, Record, memory
+from steep.report.formats import MISSING, entry, grid, number, signed
+from steep.report.markup import Html, el, join
+from steep.report.rerun import command, recipe
+from steep.report.summary import main_column, ranked
+from steep.report.tables import CLEAN, ECE, MCE, MEAN, SMALLER_IS_BETTER, SPEED, Line, Table, plain
+
+_NAMES = {MEAN: "mean accuracy", MCE: "mCE", ECE: "ECE", CLEAN: "clean accuracy", SPEED: "images/s"}
+_MOST_RECORDS = 200  # in a table below a figure; more are for the file beside the picture
+
+
+def leaderboard(table: Table) -> Html:
+    """Rank the methods; every column sorts, by mouse and by keyboard."""
+    main = main_column(table)
+    measures = [c for c in (MEAN, MCE, ECE, CLEAN) if c in table.columns]
+    heads = [_sorter("method", "text", first="ascending")]
+    for column in measures:
+        better = "ascending" if column in SMALLER_IS_BETTER else "descending"
+        heads.append(_sorter(_NAMES[column], "number", first=better, now=better if column == main else None))
+        if _with_paper(table, column):
+            heads += [_sorter("paper", "number", first=better), _sorter("Δ", "number", first="descending")]
+    memories = {line.name: memory(line)[0] for line in table.lines}
+    heads.append(_sorter(_NAMES[SPEED], "number", first="descending"))
+    if any(gib is not None for gib in memories.values()):
+        heads.append(_sorter("GiB", "number", first="ascending"))
+    heads += [_sorter("seeds", "number", first="descending"), _sorter("answers", "text", first="ascending")]
+    lines = [_ranked_line(table, line, measures, main, memories) for line in ranked(table)]
+    caption = el("caption", f"Methods on {table.title}: mean ± standard deviation over seeds", class_="sr")
+    body = el("table", caption, el("thead", el("tr", *heads)), el("tbody", *lines), class_="board sortable")
+    return el("div", body, class_="wide", tabindex="0", role="region", aria_label=f"leaderboard, {table.title}")
+
+
+def _ranked_line(
+    table: Table, line: Line, measures: Sequence[str], main: str, memories: Mapping[str, float | None]
+) -> Html:
+    cells = [el("th", line.name, scope="row", data_value=line.name.lower())]
+    for column in measures:
+        value = line.values[column]
+        mean = value.ours.mean if value.ours is not None else None
+        best = line.name in table.best(column)
+        bar = f"--share: {mean:.1f}%" if column == main and mean is not None and mean == mean else None
+        kind = " ".join(word for word in ("best" if best else "", "bar" if bar else "") if word) or None
+        cells.append(el("td", entry(line, column), class_=kind, style=bar, data_value=_sortable(mean)))
+        if _with_paper(table, column):
+            paper, away = value.paper, value.difference
+            cells.append(el("td", number(paper), class_="paper", data_value=_sortable(paper)))
+            text = "–" if away is None else "NaN" if away != away else signed(away)
+            cells.append(el("td", text, class_="paper", data_value=_sortable(away)))
+    speed = line.values[SPEED].ours if SPEED in line.values else None
+    cells.append(el("td", entry(line, SPEED), data_value=_sortable(speed.mean if speed else None)))
+    if any(gib is not None for gib in memories.values()):
+        cells.append(el("td", number(memories[line.name]), data_value=_sortable(memories[line.name])))
+    cells += [el("td", line.seeds, data_value=line.seeds), el("td", line.predict, data_value=line.predict)]
+    return el("tr", *cells)
+
+
+def _sorter(name: str, kind: str, *, first: str, now: str | None = None) -> Html:
+    button = el("button", name, el("span", class_="arrow", aria_hidden="true"), type="button")
+    return el("th", button, scope="col", data_kind=kind, data_first=first, aria_sort=now or "none")
+
+
+def _with_paper(table: Table, column: str) -> bool:
+    return any(line.values[column].paper is not None for line in table.lines)
+
+
+def _sortable(value: float | None) -> str:
+    return "" if value is None or value != value else repr(value)
+
+
+def numbers(table: Table) -> Html:
+    """Show every number, with the paper's and the difference below ours."""
+    head, *body = grid(table)
+    rows = [
+        el("tr", el("th", row[0].strip(), scope="row"), *(el("td", cell) for cell in row[1:]),
+           class_="paper" if row[0].startswith("  ") else None)
+        for row in body
+    ]  # fmt: skip
+    caption = el("caption", f"Every number of {table.title}", class_="sr")
+    whole = el("table", caption, el("thead", el("tr", *(el("th", name, scope="col") for name in head))),
+               el("tbody", *rows), class_="numbers")  # fmt: skip
+    wide = el("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"every number, {table.title}")
+    return el("details", el("summary", f"Every number: {table.title}"), wide)
+
+
+def figure(made: Figure, identity: str, drawn: bool) -> Html:
+    """Make the place of a chart: a script draws it there; its data stands below, for eyes and readers alike."""
+    look = "chart white" if made.own_colours else "chart"
+    place = el("div", class_=look, id=identity, role="img", aria_label=f"{made.title}. {made.caption}")
+    heading, caption = el("h4", made.title), el("figcaption", made.caption)
+    kind = "figure broad" if made.broad else "figure"
+    tables = [_records(made.title, name, records) for name, records in made.tables.items()]
+    return el("figure", heading, place if drawn else None, caption, *tables, class_=kind)
+
+
+def _records(title: str, name: str, records: Sequence[Record]) -> Html:
+    label = f"Data: {name}" if name else "Data"
+    if len(records) > _MOST_RECORDS:
+        return el(
+            "p", f"{label}: {len(records):,} points; steep report RUN --figures FOLDER writes them.", class_="dim"
+        )
+    columns = list(dict.fromkeys(column for record in records for column in record))
+    head = el("tr", *(el("th", column.replace("_", " "), scope="col") for column in columns))
+    body = [el("tr", *(el("td", _value(record.get(column))) for column in columns)) for record in records]
+    whole = el("table", el("caption", f"{title}: data", class_="sr"), el("thead", head), el("tbody", *body))
+    region = el("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"data of {title}")
+    return el("details", el("summary", label), region)
+
+
+def _value(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else MISSING if value is None else plain(value)
+
+
+def no_charts(why: str) -> Html:
+    """Say why there are no charts, and what draws them."""
+    return el("p", f"Charts are not drawn here: {why}. To have them: ", el("code", EXTRA), class_="note")
+
+
+def claimed(table: Table) -> Html | None:
+    """Hold the paper's claims against the rows; None where the rows allow none."""
+    found = claims.of(table)
+    if not found:
+        return None
+    head = el("tr", *(el("th", name, scope="col") for name in ("claim", "on these rows", "")))
+    body = [
+        el(
+            "tr",
+            el("th", claim.text, scope="row"),
+            el("td", claim.here),
+            el("td", "✓ holds" if claim.holds else "✗ does not hold", class_="holds" if claim.holds else "fails"),
+        )
+        for claim in found
+    ]
+    caption = el("caption", "What the paper claims of TEA, and whether it holds here", class_="sr")
+    whole = el("table", caption, el("thead", head), el("tbody", *body), class_="claims")
+    return el("div", whole, class_="wide", tabindex="0", role="region", aria_label="the paper's claims")
+
+
+def settings(table: Table) -> Html:
+    """Show the protocol and every setting in full."""
+    shown = {name: value for name, value in table.spec.items() if value not in (None, "")}
+    origins = dict.fromkeys(
+        plain(part.get("origin", "?")) for row in table.rows for part in row.get("data") or () if isinstance(part, dict)
+    )
+    spec = [el("div", el("dt", name.replace("_", " ")), el("dd", _text(value))) for name, value in shown.items()]
+    heads = ("method", "setting", "answers", "steps", "episodic", "guard", "seeds", "hyper-parameters")
+    lines = []
+    for line in table.lines:
+        own = line.spec
+        hyper = [
+            el("span", f"{name} = {_text(value)}", class_="pill") for name, value in (own.get("hyper") or {}).items()
+        ]
+        seeds = ", ".join(str(seed) for seed in sorted({row["spec"].get("seed", 0) for row in line.rows}))
+        cells = (line.setting, line.predict, *(_text(own.get(n)) for n in ("steps", "episodic", "guard")), seeds)
+        lines.append(
+            el("tr", el("th", line.name, scope="row"), *map(_plain_cell, cells), el("td", *hyper, class_="pills"))
+        )
+    caption = el("caption", "Settings of every method", class_="sr")
+    whole = el("table", caption, el("thead", el("tr", *(el("th", h, scope="col") for h in heads))), el("tbody", *lines))
+    images = el("details", el("summary", f"Where the images came from ({len(origins)})"),
+                el("ul", *(el("li", origin) for origin in origins))) if origins else None  # fmt: skip
+    wide = el("div", whole, class_="wide settings", tabindex="0", role="region", aria_label="settings of every method")
+    return join(el("dl", *spec, class_="spec"), wide, images)
+
+
+def rerun(table: Table, number: int) -> Html:
+    """Show how to run it again: the recipe and the command."""
+    text = recipe(table)
+    if text is None:
+        return el("p", "These rows are of streams that are no grid; run the recipe they came from again.")
+    weights = plain(table.spec.get("weights"))
+    digest = table.spec.get("weights_sha256")
+    needs = f"The weights are {weights}" + (f", sha256 {plain(digest)}." if digest else ".")
+    return join(
+        el("p", "Save this recipe as ", el("code", f"again-{number}.toml"), " and run the command. ", needs),
+        el("pre", el("code", command(table, number)), tabindex="0", aria_label="command"),
+        el(
+            "details",
+            el("summary", f"again-{number}.toml"),
+            el("pre", el("code", text), tabindex="0", aria_label="recipe"),
+        ),
+    )
+
+
+def _plain_cell(text: str) -> Html:
+    return el("td", text)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

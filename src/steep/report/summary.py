@@ -1,0 +1,96 @@
+"""What a reader wants to know first, from rows alone: who leads, what was run, on what, when, from which commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steep.bench.rows import Row
+from steep.report.formats import number, signed
+from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, plain
+
+
+def main_column(table: Table) -> str:
+    """Name the column a table is ranked by: the mean, or clean accuracy where nothing else was run."""
+    return MEAN if MEAN in table.columns else CLEAN
+
+
+def ranked(table: Table, column: str | None = None) -> list[Line]:
+    """Sort lines, best first; what is missing or NaN comes last, in the order it was."""
+    column = column or main_column(table)
+    sign = 1 if column in SMALLER_IS_BETTER else -1
+
+    def place(line: Line) -> tuple[bool, float]:
+        ours = line.values[column].ours if column in line.values else None
+        known = ours is not None and ours.mean == ours.mean
+        return (not known, sign * ours.mean if known and ours is not None else 0.0)
+
+    return sorted(table.lines, key=place)
+
+
+def headline(table: Table) -> str:
+    """Say in a sentence or two who leads, by how much, and what the paper says."""
+    column = main_column(table)
+    first, *others = ranked(table)
+    ours = first.values[column].ours if column in first.values else None
+    if ours is None or ours.mean != ours.mean:
+        return "No method has run on every shift yet, so there is no average to compare."
+    over = f"over {len(table.shifts)} shifts" if column == MEAN else "on the clean test set"
+    text = f"{first.name} leads with {number(ours.mean)} % accuracy {over}"
+    source = next((line for line in others if line.method == "source"), None)
+    base = source.values[column].ours if source is not None else None
+    if base is not None and base.mean == base.mean:
+        text += f", {signed(ours.mean - base.mean)} points against the source model ({number(base.mean)} %)"
+    value = first.values[column]
+    if value.paper is not None and value.difference is not None:
+        text += f". The paper gives {number(value.paper)} (Δ {signed(value.difference)})"
+    return text + "."
+
+
+def facts(rows: Sequence[Row]) -> dict[str, str]:
+    """Say what was run, on what, when, and which commit; what no row says is left out."""
+    specs = [row["spec"] for row in rows]
+    env = [row.get("env") or {} for row in rows]
+    seconds = [float(row["seconds"]) for row in rows if isinstance(row.get("seconds"), (int, float))]
+    found = {
+        "data": _every(spec["data"] for spec in specs),
+        "model": _every(spec.get("model") for spec in specs),
+        "methods": _every(spec.get("label") or spec["method"] for spec in specs),
+        "cells": f"{len(rows):,}",
+        "images answered": f"{sum(int(row['n']) for row in rows):,}",
+        "when": _when(rows),
+        "time in cells": _duration(sum(seconds)) if seconds else "",
+        "device": _every(e.get("device") for e in env),
+        "commit": _every(str(e["commit"])[:12] for e in env if e.get("commit")),
+        "versions": _every(
+            f"{name} {version}" for e in env for name, version in sorted((e.get("versions") or {}).items())
+        ),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _every(values: object) -> str:
+    kinds = dict.fromkeys(plain(value) for value in values if value)  # type: ignore[attr-defined]
+    return ", ".join(kinds)
+
+
+def _when(rows: Sequence[Row]) -> str:
+    times = sorted(plain(row[name])[:16].replace("T", " ") for row in rows for name in ("started", "finished")
+                   if row.get(name))  # fmt: skip
+    if not times:
+        return ""
+    first, last = times[0], times[-1]
+    if first == last:
+        return first
+    return f"{first} to {last[11:] if last[:10] == first[:10] and len(last) > 10 else last}"
+
+
+def _duration(seconds: float) -> str:
+    """Write a duration the way people say it.
+
+    >>> _duration(42.0), _duration(4000.0), _duration(200_000.0)
+    ('42 s', '1 h 7 min', '55 h 33 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -1,0 +1,137 @@
+"""A step recorded as a CUDA graph, or compiled, is the same step."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from test_guard import QUICK, Brittle
+
+import steep
+from contract import identical
+from nets import images, net
+from steep.core.descent import DescentState, adam, descend
+from steep.core.losses import energy
+from steep.core.method import Method, Step
+from steep.errors import SteepWarning
+
+pytestmark = pytest.mark.gpu
+HYPER = {**QUICK, "tea": {"sgld_steps": 2, "buffer_size": 256}, "tea-fast": {"buffer_size": 256}, "dua": {"copies": 3}}
+
+
+def adapter_for(method: str, model=None, **options) -> steep.Adapter:
+    return steep.adapt(model or net(), method, device="cuda", source=[images()], **HYPER.get(method, {}), **options)
+
+
+def recorded(adapter: steep.Adapter) -> int:
+    return len(adapter._graphs.recordings)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"steps": 2}, {"episodic": True}, {"guard": "recover"}, {"guard": "off"}], ids=str
+)
+@pytest.mark.parametrize("method", steep.METHODS)
+def test_a_graph_repeats_the_step(method, options):
+    """Bit for bit, random numbers included, over full batches, a smaller one and a full one again."""
+    by_hand = adapter_for(method, **options)
+    graph = adapter_for(method, graph=True, **options)
+    kept = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SteepWarning)
+        for s, n in enumerate((100, 100, 100, 100, 100, 20, 100, 100)):  # dua learns from the first 80 images
+            x = images(n, seed=s)
+            ours, theirs = graph(x), by_hand(x)
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+            assert graph.last.used == by_hand.last.used
+            assert graph.last.energy_before == pytest.approx(by_hand.last.energy_before, rel=1e-5)
+            kept.append((ours, theirs))
+    assert recorded(graph) == 1 + (graph.predict == "after" and method != "dua")
+    for ours, theirs in kept:  # an answer is the caller's: no later replay writes to it
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["tent", "sar", "tea"])
+def test_reset_and_resume_go_on_under_a_graph(method, tmp_path):
+    graph = adapter_for(method, graph=True, deterministic=True)
+    first = [graph(images(seed=s)) for s in range(8)]
+    assert recorded(graph)
+    graph.reset()
+    assert all(torch.equal(graph(images(seed=s)), first[s]) for s in range(5))
+    graph.save(tmp_path / "state")
+    resumed = steep.resume(tmp_path / "state", net(), device="cuda", graph=True)
+    assert all(torch.equal(resumed(images(seed=s)), first[s]) for s in range(5, 8))
+
+
+@pytest.mark.parametrize("method", ["tent", "eta", "sar", "tea"])
+def test_the_guard_works_inside_a_graph(method):
+    make = lambda: adapter_for(method, model=Brittle(), graph=True)  # noqa: E731
+    undisturbed, disturbed = make(), make()
+    for s in range(8):
+        assert torch.equal(disturbed(images(seed=s)), undisturbed(images(seed=s)))
+        if s in (1, 4, 6):
+            before = disturbed.state_dict()["state"]
+            disturbed(images(seed=s) + 10)
+            assert disturbed.last.skipped
+            assert identical(disturbed.state_dict()["state"], before)
+    assert recorded(disturbed)
+    assert disturbed.last.undone == 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking(Method[DescentState]):
+    """A method that waits for the device in every step."""
+
+    name: ClassVar = "asking"
+    paper: ClassVar = "–"
+    predicts: ClassVar = "before"
+
+    def init(self, source):
+        model = source.prepare("norm", "batch")
+        return DescentState(model, adam(model, 1e-3))
+
+    def step(self, state, x):
+        logits = state.model(x)
+        loss = energy(logits).mean()
+        if loss.item() < 1e9:
+            descend(state.optimizer, loss)
+        return Step(logits, loss=loss.detach())
+
+
+def test_what_cannot_be_recorded_runs_by_hand_with_one_warning():
+    graph, by_hand = (steep.adapt(net(), Asking(), device="cuda", graph=g) for g in (True, False))
+    with pytest.warns(SteepWarning, match="cannot be recorded") as caught:
+        answers = [graph(images(seed=s)) for s in range(6)]
+    assert len([w for w in caught if issubclass(w.category, SteepWarning)]) == 1
+    for s, answer in enumerate(answers):
+        torch.testing.assert_close(answer, by_hand(images(seed=s)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_memory_stands_still(graph):
+    adapter = adapter_for("tea", graph=graph)
+    x = images(64).cuda()
+    for _ in range(50):
+        adapter(x)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(2000):
+        adapter(x)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before + 1024
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # torch's own compiler, on import
+@pytest.mark.parametrize("method", ["tent", "tea", "sar", "bn"])
+def test_compiled_equals_uncompiled_and_compiles_once(method):
+    from torch._dynamo.utils import counters
+
+    plain, compiled = (adapter_for(method, compile=c, graph=c) for c in (False, True))
+    graphs = None
+    for s, n in enumerate((64, 64, 64, 64, 24, 64)):
+        torch.testing.assert_close(compiled(images(n, seed=s)), plain(images(n, seed=s)), rtol=1e-4, atol=1e-4)
+        now = counters["stats"]["unique_graphs"]
+        assert s < 2 or now == graphs, "recompiled"
+        graphs = now
