@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint audit types layers unit slow gpu clean
+.PHONY: help demo test lint audit types layers unit slow gpu docs wheel clean
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -36,6 +36,12 @@ slow: $(READY)   ## the tests that take minutes or a package registry
 
 gpu: $(READY)    ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu
+
+docs: $(READY)   ## the documentation site, into site/; strict, offline
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel: $(READY)  ## the package as a wheel, into dist/
+	$(BIN)/python -m build --wheel --no-isolation
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--graph", action="store_true", help="record each step as a CUDA graph")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     model = steep.models.build("wrn-40-2", 10)
@@ -44,11 +45,9 @@ def main() -> None:
         _wait(told.device)
         return time.perf_counter() - start
 
+    how = {"device": told.device, "precision": told.precision, "graph": told.graph}
     for method, hyper in METHODS.items():
-        adapters = {
-            guard: steep.adapt(model, method, device=told.device, guard=guard, precision=told.precision, **hyper)
-            for guard in GUARDS
-        }
+        adapters = {guard: steep.adapt(model, method, **how, guard=guard, **hyper) for guard in GUARDS}
         for adapter in adapters.values():
             seconds(adapter)
         took = {guard: [] for guard in GUARDS}
@@ -70,6 +69,7 @@ def main() -> None:
                 "batches": told.batches,
                 "model": "wrn-40-2",
                 "precision": told.precision,
+                "graph": told.graph,
                 "device": provenance.device_name(torch.device(told.device)),
                 "versions": provenance.versions(),
                 "commit": provenance.commit(),

@@ -29,7 +29,9 @@ def table() -> str:
             f"| {value['images/s'].ours.mean:,.0f} |"
         )
     notes = "; ".join(found.notes)
-    return "\n".join([*out, "", f"<sub>{found.title}; {notes}. Rows: results/{ROWS.name}.</sub>"])
+    return "\n".join(
+        [*out, "", f"<sub>{found.title}; {notes}. Rows: [results/{ROWS.name}](results/{ROWS.name}).</sub>"]
+    )
 
 
 def written(readme: str) -> str:

@@ -69,7 +69,9 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = [to_device(load("digits", "train").images[:1000].copy(), device)]
-        adapter = steep.adapt(model.to(device), method, guard=guard, source=source, **hyper)
+        adapter = steep.adapt(
+            model.to(device), method, guard=guard, source=source, graph=device.startswith("cuda"), **hyper
+        )
     per = images // windows
     curve, seconds, held = [], [], []
     right = torch.zeros((), device=device)
@@ -97,6 +99,7 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
         "undone": adapter.last.undone,
         "recoveries": adapter._watch.recoveries,
         "hyper": hyper,
+        "graph": device.startswith("cuda"),
         "device": provenance.device_name(torch.device(device)),
         "versions": provenance.versions(),
         "commit": provenance.commit(),

@@ -45,12 +45,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("recipe", "cells", "segments"),
     [
-        ("digits", 42, 0),
-        ("digits-continual", 6, 5),
-        ("digits-gradual", 6, 10),
-        ("digits-mixed", 6, 5),
-        ("digits-label-shift", 12, 0),
-        ("digits-batch-size-1", 12, 0),
+        ("digits", 45, 0),
+        ("digits-continual", 7, 5),
+        ("digits-gradual", 7, 10),
+        ("digits-mixed", 7, 5),
+        ("digits-label-shift", 14, 0),
+        ("digits-batch-size-1", 14, 0),
     ],
 )
 def test_every_protocol_runs_for_real_on_digits(
@@ -83,7 +83,7 @@ def test_dry_run_shows_the_grid_and_an_estimate_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "digits", "--dry-run", "--root", str(tmp_path), "--device", "cpu"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "96 cells, 0 of them" in told
+    assert "102 cells, 0 of them" in told
     assert "weights digits: not found; make them: steep train train-digits" in told
     assert re.search(r"about \S+ (s|min|h) on cpu", told)
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +92,7 @@ def test_dry_run_shows_the_grid_and_an_estimate_and_writes_nothing(
 def test_dry_run_of_a_large_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "table-3-pacs", "--dry-run", "--root", str(tmp_path), "--device", "cpu"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "108 cells" in told
+    assert "120 cells" in told
     assert "steep train train-pacs-sketch-resnet-18-bn" in told
 
 
@@ -148,7 +148,7 @@ def test_bad_input_is_one_line_with_the_fix_and_loses_nothing(
 
     assert "no such store" in failing(capsys, "report", str(tmp_path / "nothing"))
     (tmp_path / "empty.jsonl").write_text("", encoding="utf-8")
-    assert "empty store" in failing(capsys, "report", str(tmp_path / "empty.jsonl"))
+    assert "expected at least one row" in failing(capsys, "report", str(tmp_path / "empty.jsonl"))
     assert "unknown format 'word'" in failing(capsys, "report", str(tmp_path / "empty.jsonl"), "--format", "word")
 
 
@@ -195,8 +195,8 @@ def test_ctrl_c_ends_with_what_is_stored(tmp_path: Path) -> None:
         _, told = bench.communicate(timeout=30)
     kept = len(read(store))
     assert bench.returncode == 130
-    assert 3 <= kept < 96
-    assert f"stopped; {kept} of 96 cells are in" in " ".join(told.split())
+    assert 3 <= kept < 102
+    assert f"stopped; {kept} of 102 cells are in" in " ".join(told.split())
     assert "Traceback" not in told
 
 

@@ -123,7 +123,7 @@ def test_memory_stands_still(graph):
     assert torch.cuda.memory_allocated() <= before + 1024
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # torch's own compiler, on import
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*", "ignore:TensorFloat32")  # of torch's compiler
 @pytest.mark.parametrize("method", ["tent", "tea", "sar", "bn"])
 def test_compiled_equals_uncompiled_and_compiles_once(method):
     from torch._dynamo.utils import counters

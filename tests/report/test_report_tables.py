@@ -267,7 +267,9 @@ def test_other_data_models_and_limits_are_other_tables() -> None:
 def test_a_cell_run_twice_counts_once_and_the_latest_wins() -> None:
     table = one([row("tea", "fog", 0.8, finished="2026-02"), row("tea", "fog", 0.7, finished="2026-01")])
     assert mean(table, "tea", "fog") == pytest.approx(80.0)
-    assert "1 cells were run more than once; the latest counts" in table.notes
+    assert "1 cells were run more than once (1 of them with another accuracy); the latest counts" in table.notes
+    same = one([row("tea", "fog", 0.8, finished="2026-02"), row("tea", "fog", 0.8, finished="2026-01")])
+    assert "1 cells were run more than once; the latest counts" in same.notes
 
 
 def test_notes_state_protocol_setting_n_and_device() -> None:

@@ -27,6 +27,7 @@ from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Recent, Sources
 from steep.bench.spec import SEQUENCE, Cell
 from steep.core.adapter import Adapter
+from steep.core.distributed import Group
 from steep.core.precision import half_precision
 from steep.data import Batches, ImageSet, Shift, batches, stream
 from steep.errors import InputError, SteepWarning
@@ -64,8 +65,14 @@ class Streamed:
     undone: int  # steps the guard has undone
 
 
-def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch: Watch | None = None) -> Row:
-    """Run a cell and return its row.
+def run(
+    cell: Cell,
+    sources: Sources,
+    device: torch.device | str = "cpu",
+    watch: Watch | None = None,
+    group: Group | None = None,
+) -> Row:
+    """Run a cell and return its row; in a group, on every rank, each with its part of every batch.
 
     >>> from steep.bench.sources import Disk
     >>> cell = Cell(
@@ -83,10 +90,10 @@ def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch:
     with precision(cell.precision, device), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SteepWarning)
         model = _placed(model, cell, device)
-        adapter = _adapter(cell, model, sources, notes)
+        adapter = _adapter(cell, model, sources, notes, group)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        done = _stream(adapter, cell, sets, device, watch)
+        done = _stream(adapter, cell, sets, device, watch, group)
         memory = provenance.peak_memory(device)
         logits = torch.cat([stretch.logits for stretch in done.stretches])
         labels = torch.cat([stretch.labels for stretch in done.stretches])
@@ -94,7 +101,7 @@ def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch:
         bare = _bare(cell)
         before = _source_energies.get(
             (bare, str(device), *(data.digest for data in sets)),
-            lambda: after if cell.method == "source" else _source_energy(bare, model, sets, device),
+            lambda: after if cell.method == "source" else _source_energy(bare, model, sets, device, group),
         )
     notes += [str(warning.message) for warning in caught if issubclass(warning.category, SteepWarning)]
     for warning in caught:
@@ -123,7 +130,8 @@ def run(cell: Cell, sources: Sources, device: torch.device | str = "cpu", watch:
             "commit": provenance.commit(),
             "device": provenance.device_name(device),
             "precision": _used(cell, model, device),
-            "graph": device.type == "cuda",
+            "graph": _recorded(model, group),
+            "ranks": 1 if group is None else group.size,
         },
     }
 
@@ -154,7 +162,7 @@ def _placed(model: nn.Module, cell: Cell, device: torch.device) -> nn.Module:
     return placed
 
 
-def _adapter(cell: Cell, model: nn.Module, sources: Sources, notes: list[str]) -> Adapter:
+def _adapter(cell: Cell, model: nn.Module, sources: Sources, notes: list[str], group: Group | None) -> Adapter:
     hyper: dict[str, Any] = dict(cell.hyper)
     source = None
     if cell.method == "eata":
@@ -174,10 +182,16 @@ def _adapter(cell: Cell, model: nn.Module, sources: Sources, notes: list[str]) -
         seed=cell.seed,
         precision=_held(cell),
         guard=cell.guard,
-        graph=next(model.parameters()).is_cuda,
+        graph=_recorded(model, group),
+        distributed=group or False,
         source=source,
         **hyper,
     )
+
+
+def _recorded(model: nn.Module, group: Group | None) -> bool:
+    """Whether steps are recorded as CUDA graphs: ranks that wait for each other inside a step cannot be."""
+    return group is None and next(model.parameters()).is_cuda
 
 
 def _held(cell: Cell) -> str:
@@ -194,7 +208,12 @@ def _used(cell: Cell, model: nn.Module, device: torch.device) -> str:
 
 
 def _stream(
-    adapter: Adapter, cell: Cell, sets: list[ImageSet], device: torch.device, watch: Watch | None = None
+    adapter: Adapter,
+    cell: Cell,
+    sets: list[ImageSet],
+    device: torch.device,
+    watch: Watch | None = None,
+    group: Group | None = None,
 ) -> Streamed:
     shifts = [Shift(name, level, data) for (name, level), data in zip(cell.shifts, sets, strict=True)]
     size = cell.batch_size or max(map(len, sets))
@@ -210,8 +229,10 @@ def _stream(
             undone += _undone(adapter, cell)  # a reset forgets the count
             adapter.reset()
         logits, labels = [], []
-        for x, y in resident(segment.batches):
+        for x, y in resident(segment.batches, group):
             answer = adapter(x)
+            if group is not None:
+                answer = group.gather(answer, group.parts(len(y)))
             logits.append(answer)
             labels.append(y)
             view.see(answer, y)
@@ -235,8 +256,10 @@ def _origin(mixed: Batches) -> Tensor | None:
     return torch.from_numpy(np.searchsorted(ends, rows, side="right")).to(mixed.device)
 
 
-def resident(source: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+def resident(source: Batches, group: Group | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Give the batches of a stream from images that were moved to the device once, where they fit.
+
+    In a group, images are this rank's part of a batch, labels those of all of it.
 
     >>> from steep.data import load
     >>> plain = batches(load("digits", limit=50), 20, shuffle=1)
@@ -244,16 +267,24 @@ def resident(source: Batches) -> Iterator[tuple[Tensor, Tensor]]:
     True
     """
     if sum(data.images.nbytes for data in source.sets) > _RESIDENT:
-        yield from source
+        for x, y in source:
+            yield (x if group is None else x[group.part(len(x))]), y
         return
     pixels = torch.cat([torch.from_numpy(np.array(data.images)).to(source.device) for data in source.sets])
     labels = torch.cat([torch.from_numpy(np.array(data.labels)).to(source.device) for data in source.sets])
     order = None if source.order is None else torch.from_numpy(source.order).to(source.device)
     for start in range(0, source.images, source.batch_size):
         stop = min(start + source.batch_size, source.images)
-        rows = slice(start, stop) if order is None else order[start:stop]
-        x = pixels[rows].permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
-        yield x, labels[rows]
+        whole = slice(start, stop)
+        part = slice(0, stop - start) if group is None else group.part(stop - start)
+        mine = slice(start + part.start, start + part.stop)
+        x = (
+            pixels[mine if order is None else order[mine]]
+            .permute(0, 3, 1, 2)
+            .to(torch.float32, memory_format=torch.contiguous_format)
+            .div_(255)
+        )
+        yield x, labels[whole if order is None else order[whole]]
 
 
 class _Watcher:
@@ -297,9 +328,12 @@ def _bare(cell: Cell) -> Cell:
     )
 
 
-def _source_energy(cell: Cell, model: nn.Module, sets: list[ImageSet], device: torch.device) -> float:
+def _source_energy(
+    cell: Cell, model: nn.Module, sets: list[ImageSet], device: torch.device, group: Group | None
+) -> float:
     """Mean energy of the images under the source model, in the same batches as the method saw them."""
-    done = _stream(adapt(model, "source", precision=_held(cell), guard="off"), cell, sets, device)
+    source = adapt(model, "source", precision=_held(cell), guard="off", distributed=group or False)
+    done = _stream(source, cell, sets, device, group=group)
     return mean_energy(torch.cat([stretch.logits for stretch in done.stretches]))
 
 

@@ -11,9 +11,9 @@ from steep.bench import estimate
 from steep.bench.rows import Row, StoreError
 from steep.bench.spec import Cell
 from steep.bench.store import Store
-from steep.errors import CheckpointError, DataError, SteepError
+from steep.errors import CheckpointError, DataError, GroupError, SteepError
 
-FATAL = (DataError, CheckpointError, StoreError)
+FATAL = (DataError, CheckpointError, GroupError, StoreError)
 """Errors that every further cell would meet too: the bench ends at once, with what is stored."""
 
 POLL_SECONDS = 0.5  # between looks at cells that another process is at

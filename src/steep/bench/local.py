@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from steep.bench import cell as one
 from steep.bench.engine import FATAL, POLL_SECONDS, Board, Outcome, Progress, silent
+from steep.bench.rows import Row
 from steep.bench.sources import Disk, Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
@@ -21,6 +22,7 @@ def run(
     sources: Sources | None = None,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
+    run_cell: Callable[[Cell, Sources, torch.device | str, one.Watch | None], Row] | None = None,
 ) -> Outcome:
     """Run what is missing; every row is stored as its cell ends.
 
@@ -46,7 +48,7 @@ def run(
                     continue
                 idle = False
                 board.tell(cell)
-                board.keep(key, one.run(cell, sources, device, _watch(board, cell)))
+                board.keep(key, (run_cell or one.run)(cell, sources, device, _watch(board, cell)))
             except FATAL:
                 raise
             except Exception as error:

@@ -57,10 +57,12 @@ def bench(
     Example: steep bench table-1-cifar10 --set tea.lr=1e-4 --dry-run
 
     Example: steep bench continual --engine ray --address auto --gpus 0.5
+
+    Example: torchrun --nproc_per_node=8 -m steep bench table-1-cifar10 (each batch shared by eight GPUs)
     """
     from rich.console import Console
 
-    from steep.bench import local, ray
+    from steep.bench import local, ray, torchrun
     from steep.bench.recipe import plan
     from steep.bench.sources import Disk
     from steep.bench.store import Store
@@ -73,6 +75,8 @@ def bench(
         raise InputError(f"--device {device}: the ray engine takes none. Say how much of a GPU a cell takes: --gpus 1")
     if engine == "local" and gpus:
         raise InputError(f"--gpus {gpus:g}: is for --engine ray. On this machine: --device cuda")
+    if engine == "ray" and torchrun.started():
+        raise InputError("--engine ray: torchrun has started several ranks already. Use one of the two")
     options = {"sets": sets or [], "only": only or [], "seeds": seeds, "limit": limit, "given": weights, "root": root}
     grid = plan(recipe, **options, require=not dry_run)  # type: ignore[arg-type]
     place = store or Path("runs") / grid.name
@@ -81,7 +85,14 @@ def bench(
         _show(grid, place, chosen(device))
         return
     disk = Disk(root, grid.found)
-    with Store(place) as rows:
+    with contextlib.ExitStack() as stack:
+        group = None
+        if torchrun.started():
+            group, device = stack.enter_context(torchrun.joined(chosen(device)))
+            if group.rank:
+                torchrun.follow(grid.cells, group, sources=disk, device=device)
+                return
+        rows = stack.enter_context(Store(place))
         for note in rows.notes:
             console.print(f"{rows.path}: {note}", markup=False)
         try:
@@ -90,6 +101,8 @@ def bench(
                     done = ray.run(
                         grid.cells, rows, sources=disk, address=address, cpus=cpus, gpus=gpus, progress=progress
                     )
+                elif group is not None and device is not None:
+                    done = torchrun.lead(grid.cells, rows, group, sources=disk, device=device, progress=progress)
                 else:
                     done = local.run(grid.cells, rows, sources=disk, device=chosen(device), progress=progress)
         except KeyboardInterrupt:

@@ -44,9 +44,14 @@ def report(
 
     Example: steep report runs/table-1-cifar10 --format latex --out table.tex
     """
+    from steep.errors import unknown
     from steep.files import writing
+    from steep.report.formats import FORMATS
     from steep.report.runs import read
 
+    pages = (*FORMATS, "html", "docs")
+    if figures is None and form is not None and form not in pages:  # before anything is read
+        raise unknown("format", form, pages)
     found = read(runs)
     if figures is not None:
         from steep.report.export import write
@@ -63,14 +68,11 @@ def report(
 
 
 def _text(found: Runs, form: str, title: str | None) -> str:
-    from steep.errors import unknown
     from steep.report.docs import docs
     from steep.report.formats import FORMATS
     from steep.report.page import html
     from steep.report.tables import build
 
-    if form not in (*FORMATS, "html", "docs"):
-        raise unknown("format", form, (*FORMATS, "html", "docs"))
     drawn = form not in FORMATS and found.analyses
     tables = [] if drawn and not found.rows else build(found.rows)  # a table without rows is an error, which says so
     named = title or ", ".join(dict.fromkeys(source.name for source in found.sources))

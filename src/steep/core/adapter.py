@@ -388,7 +388,8 @@ def _gap(step: Step) -> Tensor | None:
 
 def _overall(first: Tensor, last: Tensor) -> tuple[int, Tensor, Tensor]:
     """How many images there were, and their mean energy in the first logits and in the last."""
-    return size(last), mean(energy(first)), mean(energy(last))
+    before, after = mean(torch.stack([energy(first), energy(last)], dim=1))
+    return size(last), before, after
 
 
 def _happened(step: Step) -> bool:

@@ -115,8 +115,8 @@ class Group:
         except RuntimeError as error:
             raise GroupError(
                 f"rank {self.rank} of {self.size} has lost the others: one of them has died or raised an error (look "
-                f"there first), or kept the rest waiting for too long. Start all ranks again, from saved "
-                f"states if there are any: steep.resume(path, model, distributed=True). ({error})"
+                "there first), or kept the rest waiting for too long. Start all ranks again, from saved states if "
+                f"there are any: steep.resume(path, model, distributed=True). ({error})"
             ) from error
 
     @contextlib.contextmanager
@@ -127,10 +127,11 @@ class Group:
         except BaseException as error:
             # errors of steep's own come from what all ranks know, and all raise them
             if isinstance(error, GroupError) or not isinstance(error, SteepError):
-                self._leave()
+                self.leave()
             raise
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Close the connections: whoever waits for this rank fails at once."""
         self._left = True
         for key in [key for key, group in _joined.items() if group is self]:
             del _joined[key]

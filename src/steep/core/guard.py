@@ -104,6 +104,7 @@ class Guard:
         if not step.moved:
             return Attempt(step)
         verdict = self._judge(step, state, copies)
+        self._usual[3] += verdict.any()
         undone = verdict.device.type in self.asynchronous and copies.revert_where(verdict.any(), state)
         return Attempt(step, copies, verdict, undone)
 
@@ -147,7 +148,7 @@ class Guard:
         zero = torch.zeros_like(row)
         healthy = torch.stack([mean + pace * (length - mean), count + 1, zero, undone])
         anew = torch.stack([length, torch.full_like(count, WARMUP), zero, undone])
-        refused = torch.stack([mean, count, row + far, undone + 1])
+        refused = torch.stack([mean, count, row + far, undone])
         usual = torch.where(meant | (length == 0), self._usual, torch.where(settled, anew, healthy))
         self._usual.copy_(torch.where(faults.any(), refused, usual))
         return faults

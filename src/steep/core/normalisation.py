@@ -19,13 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from steep.core import distributed
 from steep.core.norm import FULL_BATCH, is_norm
 from steep.core.source import Classifier
 from steep.errors import SteepWarning
 
 FAR = 0.75  # root mean square over channels of (log deviation ratio, shift in deviations); corruptions stay below 0.74
 BETTER = 2.0  # times closer after the rescaling that the warning names
-BETTER_IF_UNSURE = 10.0  # the same for a few images only, or where the second norm layer does not confirm it
+BETTER_IF_UNSURE = 10.0  # the same for a few images only, or statistics that may not be those of a training
+SETTLED = 100  # batches after which running statistics are those of a training; dua itself takes 80
 BYTES = 16.0  # no normalised image reaches this; one in 0–255 does
 SLACK = 0.25  # how far over the edge of its range an image may be, e.g. after bicubic resizing
 
@@ -40,9 +42,9 @@ _told: WeakSet[Classifier] = WeakSet()  # who has been warned; once is enough
 
 def check(x: Tensor, model: Classifier, watch: Watch) -> None:
     """Warn once where the images look wrongly scaled; the watch has seen a forward of them."""
-    if model in _told:
+    if model in _told or not len(x):  # a rank of a group may have no image
         return
-    said = _by_statistics(x, model, float(watch.distances[0])) if watch.distances else _by_range(x, model.net)
+    said = _by_statistics(x, model, watch) if watch.distances else _by_range(x, model.net)
     if said:
         _told.add(model)
         warnings.warn(said, SteepWarning, stacklevel=2)
@@ -53,6 +55,7 @@ class Watch:
 
     def __init__(self, model: Classifier, *, stop: bool = False) -> None:
         self.distances: list[Tensor] = []  # ends before a layer without statistics of a training set
+        self.settled = True
         self._model, self._stop, self._looks = model, stop, True
         self._layers = [] if hasattr(model.net, "_orig_mod") else [m for m in model.modules() if is_norm(m)]
 
@@ -74,6 +77,8 @@ class Watch:
         distance = _distance(args[0].detach().float(), layer) if isinstance(layer, _BatchNorm) else None
         if distance is not None:
             self.distances.append(distance)
+            # none counted: a file from before torch counted, or a converted one. The second layer will tell
+            self.settled &= not 0 < int(layer.num_batches_tracked or 0) < SETTLED  # type: ignore[arg-type]
         self._looks = distance is not None and len(self.distances) < 2
         if self._stop and not self._looks:
             raise _Enough
@@ -99,13 +104,15 @@ def _distance(x: Tensor, layer: _BatchNorm) -> Tensor | None:
 
 
 @torch.no_grad()
-def _by_statistics(x: Tensor, model: Classifier, distance: float) -> str | None:
+def _by_statistics(x: Tensor, model: Classifier, watch: Watch) -> str | None:
+    distance = float(watch.distances[0])
     if not math.isfinite(distance) or distance <= FAR:
         return None
     found = {fix: _distances(change(x), model) for fix, change in _rescalings(x).items()}
     fix, (first, second) = min(found.items(), key=lambda each: each[1])
     # The second layer tells statistics that a training of this very model left from others, e.g. made up ones.
-    better = BETTER if second <= FAR and len(x) >= FULL_BATCH else BETTER_IF_UNSURE
+    sure = second <= FAR and watch.settled and len(x) >= FULL_BATCH
+    better = BETTER if sure else BETTER_IF_UNSURE
     if distance < better * first:
         return None  # unusual, but no known mistake explains it: drift, which is what adapting is for
     return (
@@ -115,7 +122,8 @@ def _by_statistics(x: Tensor, model: Classifier, distance: float) -> str | None:
 
 
 def _distances(x: Tensor, model: Classifier) -> tuple[float, float]:
-    with Watch(model, stop=True) as watch, contextlib.suppress(_Enough):
+    # by this rank's images alone: the others may have no reason to look
+    with distributed.within(None), Watch(model, stop=True) as watch, contextlib.suppress(_Enough):
         model(x)
     return tuple([*map(float, watch.distances), math.inf, math.inf][:2])  # type: ignore[return-value]
 

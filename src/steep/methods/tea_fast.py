@@ -16,4 +16,4 @@ class TeaFast(TEA):
 
     sgld_steps: int = 3
     sgld_rate: float = 0.7
-    chains: int | None = 50
+    chains: int | None = 25

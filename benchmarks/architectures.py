@@ -1,0 +1,195 @@
+"""Do other libraries' architectures adapt? Random weights, a few batches each, one row per architecture and method.
+
+    python -m benchmarks.architectures --device cuda --out results/architectures-h200.jsonl
+    python -m benchmarks.architectures --only hf --side 64          # no timm, no torchvision, a CPU
+
+A row is `ok` where all logits are finite, norm parameters moved and nothing else did, and the first step of TEA lowered
+the energy of its images (later steps on random weights may serve the contrast by raising both energies). A model
+without norm layers is to be refused, with the reason. timm's and torchvision's models get the normalisation that their
+library says of them. Exits with 1 where a row is not ok.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import steep
+from benchmarks.rows import append
+from steep import provenance
+from steep.core.norm import is_norm
+from steep.errors import NothingToAdaptError
+
+TIMM = (
+    "resnet18",
+    "resnet50_gn",
+    "resnetv2_50",  # BatchNormAct2d
+    "resnetv2_50x1_bit",  # GroupNormAct
+    "densenet121",
+    "efficientnet_b0",
+    "mobilenetv3_small_100",
+    "regnety_008",
+    "convnext_tiny",
+    "vit_small_patch16_224",
+    "swin_tiny_patch4_window7_224",
+    "mixer_s16_224",
+    "nf_resnet26",  # no norm layer
+)
+TORCHVISION = (
+    "resnet18",
+    "convnext_tiny",
+    "vit_b_16",
+    "swin_t",
+    "efficientnet_b0",
+    "mobilenet_v3_small",
+    "regnet_y_400mf",
+    "densenet121",
+    "shufflenet_v2_x0_5",
+    "mnasnet0_5",
+    "alexnet",  # no norm layer
+)
+HF = ("ResNet", "ConvNext", "ViT", "Swin")
+REFUSED = {"timm:nf_resnet26", "torchvision:alexnet"}
+LR = 5e-3  # five times the usual: the fall of an untrained model's energy must show above bfloat16's rounding
+METHODS: dict[str, dict[str, Any]] = {
+    "tea": {"lr": LR, "sgld_steps": 3, "chains": 16, "buffer_size": 64},
+    "tent": {"lr": LR},
+}
+
+
+def _timm(name: str, classes: int, _: int) -> nn.Module:
+    model = importlib.import_module("timm").create_model(name, pretrained=False, num_classes=classes)
+    return steep.models.normalized(model)
+
+
+def _torchvision(name: str, classes: int, _: int) -> nn.Module:
+    zoo = importlib.import_module("torchvision.models")
+    model = zoo.get_model(name, weights=None, num_classes=classes)
+    return steep.models.normalized(model, zoo.get_model_weights(name).DEFAULT)
+
+
+def _huggingface(name: str, classes: int, side: int) -> nn.Module:
+    hub = importlib.import_module("transformers")
+    size = {"image_size": side} if name in ("ViT", "Swin") else {}
+    return getattr(hub, f"{name}ForImageClassification")(getattr(hub, f"{name}Config")(num_labels=classes, **size))
+
+
+MAKERS: dict[str, tuple[tuple[str, ...], Callable[[str, int, int], nn.Module]]] = {
+    "timm": (TIMM, _timm),
+    "torchvision": (TORCHVISION, _torchvision),
+    "hf": (HF, _huggingface),
+}
+
+
+def built(library: str, name: str, classes: int, side: int) -> nn.Module:
+    """Random weights, with a last layer that makes the answers differ: some libraries start it at zero."""
+    torch.manual_seed(0)
+    model = MAKERS[library][1](name, classes, side).eval()
+    heads = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == classes]
+    if heads:
+        nn.init.normal_(heads[-1].weight, std=3 * heads[-1].in_features ** -0.5)
+    return model
+
+
+def pictures(n: int, side: int, seed: int, device: str) -> Tensor:
+    """Smooth coloured pictures in [0, 1]."""
+    coarse = torch.rand(n, 3, 7, 7, generator=torch.Generator().manual_seed(seed))
+    return nn.functional.interpolate(coarse, size=(side, side), mode="bilinear").to(device)
+
+
+def tried(model: nn.Module, method: str, told: argparse.Namespace) -> dict[str, Any]:
+    """Adapt for a few batches and say what happened."""
+    norms = {
+        f"{path}.{leaf}"
+        for path, module in model.named_modules()
+        if is_norm(module)
+        for leaf, _ in module.named_parameters(recurse=False)
+    }
+    kinds = sorted({type(m).__name__ for m in model.modules() if is_norm(m)})
+    found: dict[str, Any] = {"norm_layers": kinds, "norm_parameters": len(norms)}
+    try:
+        adapter = steep.adapt(model, method, precision=told.precision, **METHODS[method])
+    except NothingToAdaptError as error:
+        return {**found, "refused": str(error), "ok": False}
+    before = {name: p.detach().clone() for name, p in adapter.model.named_parameters()}
+    finite, energies = True, []
+    start = time.perf_counter()
+    for seed in range(told.batches):
+        finite &= bool(adapter(pictures(told.batch, told.side, seed, told.device)).isfinite().all())
+        report = adapter.last
+        energies.append((report.energy_before, report.energy_after))
+    seconds = time.perf_counter() - start
+    moved = {name for name, p in adapter.model.named_parameters() if not torch.equal(p, before[name])}
+    fell = energies[0][1] is None or energies[0][1] < energies[0][0]
+    return {
+        **found,
+        "moved": len(moved),
+        "finite": finite,
+        "energy": [[None if e is None else round(e, 5) for e in pair] for pair in energies],
+        "energy_fell": fell,
+        "undone": adapter.last.undone,
+        "seconds": round(seconds, 3),
+        "ok": finite and bool(moved) and moved <= norms and fell,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", help="default: bfloat16 on a GPU, else float32")
+    parser.add_argument("--only", nargs="+", choices=MAKERS, default=list(MAKERS))
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batches", type=int, default=3)
+    parser.add_argument("--side", type=int, default=224)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--out", type=Path)
+    told = parser.parse_args()
+    told.precision = told.precision or ("bfloat16" if told.device.startswith("cuda") else "float32")
+    wrong = 0
+    for library in told.only:
+        package = {"hf": "transformers"}.get(library, library)
+        version = importlib.import_module(package).__version__
+        for name in MAKERS[library][0]:
+            model = built(library, name, told.classes, told.side).to(told.device)
+            for method in METHODS:
+                full = f"{library}:{name}"
+                try:
+                    found = tried(model, method, told)
+                except Exception as error:  # the row says so; the other architectures are still of interest
+                    found = {"error": f"{type(error).__name__}: {error}", "ok": False}
+                if full in REFUSED:
+                    found["ok"] = "refused" in found
+                wrong += not found["ok"]
+                said = (
+                    found.get("refused") or found.get("error") or f"{found['moved']} moved, energy {found['energy'][0]}"
+                )
+                print(f"{'ok  ' if found['ok'] else 'FAIL'} {full:45} {method:5} {said[:110]}", flush=True)
+                row = {
+                    "benchmark": "architectures",
+                    "architecture": full,
+                    "method": method,
+                    "hyper": METHODS[method],
+                    **found,
+                    "parameters": sum(p.numel() for p in model.parameters()),
+                    "batch": told.batch,
+                    "batches": told.batches,
+                    "side": told.side,
+                    "precision": told.precision,
+                    "device": provenance.device_name(torch.device(told.device)),
+                    "versions": {**provenance.versions(), package: version},
+                    "commit": provenance.commit(),
+                }
+                append(told.out, row)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

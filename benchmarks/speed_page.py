@@ -1,0 +1,141 @@
+"""Fill the tables and the figure of docs/speed.md from the stored rows: python -m benchmarks.speed_page"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.speed import passes
+
+HOME = Path(__file__).parent.parent
+PAGE = HOME / "docs" / "speed.md"
+FIGURE = HOME / "docs" / "images" / "tea-fast.png"
+BLOCK = re.compile(r"(<!-- rows: (\w+) -->\n).*?(<!-- /rows -->)", re.DOTALL)
+
+Row = dict[str, Any]
+
+
+def read(name: str) -> list[Row]:
+    path = HOME / "results" / name
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rule = ["---" if i < 2 else "---:" for i in range(len(head))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines]) + "\n"
+
+
+def speed(name: str) -> str:
+    """Images/s and the rest, of every cell of a speed run."""
+    rows = read(name)
+    head = ["method", "how", "images/s", "× plain", "ms a batch", "GiB", "TFLOP/s", "of ceiling", "first batch, s"]
+    lines = [
+        [
+            row["method"], row["mode"], f"{row['images_per_s']:,.0f}", f"{row['over_plain']:.2f}", f"{row['ms']:.1f}",
+            f"{row['gib']:.2f}", f"{row['tflops']:.1f}", f"{row['of_ceiling']:.0%}", f"{row['first_batch_s']:.1f}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    row = rows[0]
+    say = (
+        f"\n<sub>{row['model']}, batches of {row['batch']}, {row['size']} × {row['size']} pixels, {row['device']}, "
+        f"torch {row['versions']['torch']}, one run at commit {str(row['commit'])[:7]}; "
+        f"[results/{name}](https://github.com/steep/steep/blob/main/results/{name}).</sub>\n"
+    )
+    return table(head, lines) + say
+
+
+def settings() -> list[Row]:
+    """The settings of the search: what each costs, counted, and its mean accuracy over the four corruptions."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in read("search-tea-fast.jsonl"):
+        found[row["spec"]["label"]].append(row)
+    out = []
+    for label, rows in found.items():
+        spec = rows[0]["spec"]
+        cost = passes(spec["method"], _known(spec["hyper"]), spec["batch_size"]) / spec["batch_size"]
+        out.append({"label": label, "cost": cost, "accuracy": 100 * mean(r["accuracy"] for r in rows), "n": len(rows)})
+    return out
+
+
+def _known(hyper: Row) -> Row:
+    return {name: value for name, value in hyper.items() if name in ("sgld_steps", "chains")}
+
+
+def front(found: list[Row]) -> list[Row]:
+    """The settings than which none is both cheaper and better."""
+    best: list[Row] = []
+    for row in sorted(found, key=lambda row: (row["cost"], -row["accuracy"])):
+        if not best or row["accuracy"] > best[-1]["accuracy"]:
+            best.append(row)
+    return best
+
+
+def search() -> str:
+    """The front, and where the paper's setting and Tent lie."""
+    found = [row for row in settings() if row["label"] != "source"]
+    shown = {row["label"]: row for row in front(found)}
+    shown |= {row["label"]: row for row in found if row["label"] in ("tent", "tea")}
+    lines = [
+        [row["label"], "front" if row in front(found) else "", f"{row['cost']:.2f}", f"{row['accuracy']:.2f}"]
+        for row in sorted(shown.values(), key=lambda row: row["cost"])
+    ]
+    return table(["setting", "", "passes an image", "accuracy"], lines)
+
+
+def accuracy() -> str:
+    """tea-fast and the paper's setting on the benchmark, which the search never saw."""
+    found: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name in ("cifar10-c-severity-5.jsonl", "tea-fast-h200.jsonl"):
+        for row in read(name):
+            spec = row["spec"]
+            if spec["method"] in ("source", "tent", "tea", "tea-fast"):
+                where = "clean" if spec["shift"] == "clean" else "severity 5"
+                found[spec["method"], where][spec["seed"]].append(100 * row["accuracy"])
+    lines = []
+    for (method, where), seeds in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])):
+        means = [mean(values) for values in seeds.values()]
+        each = ", ".join(f"{m:.2f}" for m in means)
+        lines.append([method, where, f"{mean(means):.2f}", each, str(len(next(iter(seeds.values()))))])
+    return table(["method", "data", "accuracy", "each seed", "sets"], lines)
+
+
+MAKE = {
+    "gpu": lambda: speed("speed-h200.jsonl"),
+    "cpu": lambda: speed("speed-cpu.jsonl"),
+    "search": search,
+    "accuracy": accuracy,
+}
+
+
+def written(page: str) -> str:
+    """The page with its tables made anew."""
+    return BLOCK.sub(lambda found: found[1] + MAKE[found[2]]() + found[3], page)
+
+
+def draw(path: Path = FIGURE) -> None:
+    """Accuracy against cost, every setting of the search a point, the front a line."""
+    import altair as alt
+
+    found = [row for row in settings() if row["label"] != "source"]
+    named = {"tea": "paper: 20 steps, 200 chains", "tent": "Tent", "steps-3-rate-0.7-chains-25": "tea-fast"}
+    for row in found:
+        row["name"] = named.get(row["label"], "")
+    x = alt.X("cost:Q", title="passes through the model per test image", scale=alt.Scale(type="log", domain=[1.8, 60]))
+    y = alt.Y("accuracy:Q", title="mean accuracy on the four extra corruptions, %", scale=alt.Scale(zero=False))
+    points = alt.Chart(alt.Data(values=found)).mark_circle(size=60, opacity=0.75, color="#0f766e").encode(x, y)
+    line = alt.Chart(alt.Data(values=front(found))).mark_line(interpolate="step-after", color="#0f766e").encode(x, y)
+    text = alt.Chart(alt.Data(values=[row for row in found if row["name"]]))
+    names = text.mark_text(dy=-12, fontSize=12).encode(x, y, text="name:N")
+    rings = text.mark_point(size=140, color="#b45309", strokeWidth=2).encode(x, y)
+    path.parent.mkdir(exist_ok=True)
+    (points + line + rings + names).properties(width=560, height=300).save(path, scale_factor=2)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    draw()

@@ -1,0 +1,197 @@
+"""The recorder: what it writes is what the adapter reports, it never waits, and its file survives."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from scipy.special import logsumexp
+
+import steep
+from nets import images, net
+from steep.analysis.stream import Recorder, read
+from steep.cli import live
+from steep.core.guard import Guard
+from steep.errors import DataError, InputError
+
+HYPER = {"tea": {"sgld_steps": 2, "buffer_size": 60}}
+
+
+def run(path: Path, method: str = "tea", *, batches: list[torch.Tensor] | None = None, **options: Any) -> list[Any]:
+    """Record a run; the adapter's own reports, which wait for the device."""
+    told = []
+    record = options.pop("record", None) or Recorder(path)
+    with record:
+        adapter = steep.adapt(net(), method, callbacks=[record], **HYPER.get(method, {}), **options)
+        for x in batches or [images(20, seed) for seed in range(4)]:
+            adapter(x)
+            told.append(adapter.last)
+    return told
+
+
+@pytest.mark.parametrize(("method", "predict"), [("tea", "after"), ("tent", "before"), ("source", None), ("eta", None)])
+def test_a_line_is_what_the_adapter_reports(tmp_path: Path, method: str, predict: str | None) -> None:
+    told = run(tmp_path / "run.jsonl", method, predict=predict)
+    rows = read(tmp_path / "run.jsonl")
+    assert len(rows) == len(told) == 4
+    for row, last in zip(rows, told, strict=True):
+        for name in ("energy_before", "energy_after", "energy_samples", "loss"):
+            expected = getattr(last, name)
+            assert row[name] == (None if expected is None else pytest.approx(expected, rel=1e-5)), name
+        assert (row["undone"], row["used"], row["n"]) == (last.undone, last.used, 20)
+        assert row["skipped"] == last.skipped
+        assert (row["method"], row["analysis"], row["version"], row["seed"]) == (method, "stream", 1, 0)
+        assert {"commit", "device", "when"} <= row.keys()
+    assert [row["batch"] for row in rows] == [1, 2, 3, 4]
+
+
+def test_entropy_and_classes_are_numpys(tmp_path: Path) -> None:
+    answers = []
+    with Recorder(tmp_path / "run.jsonl") as record:
+        adapter = steep.adapt(net(), "tent", callbacks=[record, lambda _, logits: answers.append(logits)])
+        for seed in range(3):
+            adapter(images(20, seed))
+    for row, logits in zip(read(tmp_path / "run.jsonl"), answers, strict=True):
+        f = logits.double().numpy()
+        p = np.exp(f - logsumexp(f, axis=1, keepdims=True))
+        assert row["entropy"] == pytest.approx(-(p * np.log(p)).sum(1).mean(), rel=1e-5)
+        assert row["classes"] == np.bincount(f.argmax(1), minlength=f.shape[1]).tolist()
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_step_the_guard_undid_stands_on_its_own_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    if later:  # the host does not wait for the verdict, as on a GPU
+        monkeypatch.setattr(Guard, "asynchronous", ("cpu",))
+    from steep.methods.tent import Tent
+
+    step, count = Tent.step, 0
+
+    def breaks(self: Tent, state: Any, x: torch.Tensor) -> Any:
+        nonlocal count
+        count += 1
+        done = step(self, state, x)
+        return done._replace(loss=done.loss * math.nan) if count == 2 else done
+
+    monkeypatch.setattr(Tent, "step", breaks)
+    with Recorder(tmp_path / "run.jsonl") as record:
+        adapter = steep.adapt(net(), "tent", callbacks=[record])
+        for seed in range(4):
+            adapter(images(20, seed))
+    rows = read(tmp_path / "run.jsonl")
+    assert [row["undone"] for row in rows] == [0, 1, 1, 1]
+    assert [row["skipped"] for row in rows] == [None, "the loss is not finite", None, None]
+    assert [row["used"] for row in rows] == [20, 0, 20, 20]
+
+
+def test_damaged_images_are_in_no_class(tmp_path: Path) -> None:
+    x = images(20)
+    x[3] = math.nan
+    run(tmp_path / "run.jsonl", "tent", batches=[x, torch.full_like(x, math.nan)], bad_images="nan")
+    first, second = read(tmp_path / "run.jsonl")
+    assert (sum(first["classes"]), first["n"]) == (19, 20)
+    assert math.isfinite(first["entropy"])
+    assert (sum(second["classes"]), second["entropy"]) == (0, None)
+    assert second["skipped"] == "no good image in the batch"
+
+
+def test_nothing_is_read_from_the_device_between_two_flushes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = steep.adapt(net(), "tea", **HYPER["tea"])
+    logits = adapter(images(20))
+    record = Recorder(tmp_path / "run.jsonl", every=3, seconds=1e9)
+    record(adapter, logits)
+
+    def waits(*_: Any) -> None:
+        raise AssertionError("waited for the device")
+
+    for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, waits)
+    record(adapter, logits)
+    assert read(tmp_path / "run.jsonl") == []
+    with pytest.raises(AssertionError, match="waited"):
+        record(adapter, logits)
+    monkeypatch.undo()
+
+
+def test_lines_come_every_so_many_batches_and_the_rest_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "run.jsonl"
+    record = Recorder(path, every=2, seconds=1e9)
+    adapter = steep.adapt(net(), "tent", callbacks=[record])
+    seen = []
+    for seed in range(5):
+        adapter(images(20, seed))
+        seen.append(len(read(path)))
+    record.close()
+    record.close()
+    assert [*seen, len(read(path))] == [0, 2, 2, 4, 4, 5]
+
+
+def test_a_second_run_in_the_same_file_is_the_one_that_is_read(tmp_path: Path) -> None:
+    run(tmp_path / "run.jsonl", "tent")
+    run(tmp_path / "run.jsonl", "bn", batches=[images(20)])
+    rows = read(tmp_path / "run.jsonl")
+    assert [(row["method"], row["batch"]) for row in rows] == [("bn", 1)]
+
+
+def test_bad_files_are_refused_with_the_line_and_a_torn_end_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    run(path, "tent")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert len(read(path)) == 3
+    path.write_bytes(whole.replace(b'"version":1', b'"version":99', 1))
+    with pytest.raises(DataError, match="newer steep"):
+        read(path)
+    path.write_bytes(whole.split(b"\n", 1)[1])
+    with pytest.raises(DataError, match="expected a run to start"):
+        read(path)
+    path.write_bytes(b"not json\n")
+    with pytest.raises(DataError, match="line 1"):
+        read(path)
+    with pytest.raises(DataError, match="expected a file that"):
+        read(tmp_path / "nowhere.jsonl")
+    with pytest.raises(InputError, match="every: expected 1"):
+        Recorder(path, every=0)
+
+
+def test_the_live_view_shows_numbers_and_events_and_what_is_added(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    run(path)
+    rows = read(path)
+    console = Console(width=100, record=True, file=io.StringIO())
+    rows[2]["skipped"] = "[bold]the loss[/bold] is not finite"
+    console.print(live.view(rows, path))
+    shown = console.export_text()
+    assert "batch 4, 80 images" in shown
+    assert f"{rows[-1]['energy_samples']:.3f}" in shown
+    assert "batch 3: [bold]the loss[/bold] is not finite" in shown
+    seen: list[int] = []
+
+    def until(rows: list[dict[str, Any]]) -> bool:
+        seen.append(len(rows))
+        if len(seen) == 1:  # the run goes on while somebody looks
+            line = path.read_bytes().splitlines(keepends=True)[-1]
+            path.write_bytes(path.read_bytes() + line.replace(b'"batch":4', b'"batch":5'))
+        return len(seen) > 1
+
+    live.follow(path, console, seconds=0.0, until=until)
+    assert seen == [4, 5]
+    assert "no batch yet" in str(live.view([], path))
+
+
+def test_the_cost_in_the_docs_is_that_of_the_stored_row() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    row = json.loads((docs / "recorder_cost.jsonl").read_text(encoding="utf-8"))
+    said = " ".join((docs / "analysis.md").read_text(encoding="utf-8").split())
+    spent, whole = f"{1000 * row['recorder_s']:.0f} ms", f"{row['stream_s']:.1f} s"
+    assert (
+        f"recorder took {spent} of a stream of {whole} ({row['batches']} batches of {row['batch_size']} images" in said
+    )

@@ -1,0 +1,105 @@
+"""The site: built strictly and without a warning; every public name has its place; nothing leads or loads elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import steep
+from reading import HOME
+from test_docs_text import public
+
+LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
+
+
+class Page(HTMLParser):
+    """The ids of a page, what it loads and where it leads."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.loads: list[str] = []
+        self.leads: list[str] = []
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.ids |= {found[key] for key in ("id", "name") if found.get(key)}
+        for key in ("href", "src"):
+            if found.get(key):
+                outside = tag == "link" and found.get("rel") in ("canonical", "next", "prev")
+                (self.loads if (tag, key) in LOADED and not outside else self.leads).append(found[key])
+
+
+def test_the_site(tmp_path: Path) -> None:
+    """One build for all checks: it takes seconds."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    pages = {file: Page(file) for file in (tmp_path / "site").rglob("*.html") if file.name != "404.html"}
+    assert len(pages) > 25
+    every_link_leads_somewhere(pages, tmp_path / "site")
+    nothing_is_loaded_from_outside(pages, tmp_path / "site")
+    every_public_name_has_its_place(pages, tmp_path / "site")
+    what_is_made_was_made(tmp_path / "site")
+
+
+def every_link_leads_somewhere(pages: dict[Path, Page], site: Path) -> None:
+    for file, page in pages.items():
+        for link in (*page.leads, *page.loads):
+            parts = urlsplit(link)
+            if parts.scheme:
+                assert parts.scheme == "https" or link.startswith(("data:", "javascript:")), link
+                continue
+            target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            assert target.is_relative_to(site), f"{file.name}: {link}"
+            assert target.is_file() or (target / "index.html").is_file(), f"{file.name}: {link}"
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].ids, f"{file.name}: {link}"
+
+
+def nothing_is_loaded_from_outside(pages: dict[Path, Page], site: Path) -> None:
+    for file, page in pages.items():
+        assert not [link for link in page.loads if urlsplit(link).scheme in ("http", "https")], file.name
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\(\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
+
+
+def every_public_name_has_its_place(pages: dict[Path, Page], site: Path) -> None:
+    packed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]  # four lines of heading, then zlib
+    listed = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines()}
+    modules = {f"steep.{name}" for name in steep.__all__ if type(getattr(steep, name)).__name__ == "module"}
+    anchors = set().union(*(page.ids for page in pages.values()))
+    for module, name in public():
+        full = f"{module}.{name}"
+        if full in modules or (site / "api" / f"{name}.html").is_file():
+            assert (site / "api" / f"{name}.html").is_file()
+        else:
+            assert full in listed, full
+            assert full in anchors, full
+
+
+def what_is_made_was_made(site: Path) -> None:
+    text = {page: (site / f"{page}.html").read_text(encoding="utf-8") for page in ("choosing", "methods", "examples")}
+    stored = (HOME / "results" / "cifar10-c-severity-5.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in stored]
+    assert not [page for page, content in text.items() if "made:" in content]
+    for name, method in steep.METHODS.items():
+        assert f'<h2 id="{name}">' in text["methods"]
+        for knob in vars(method()):
+            assert f"<code>{knob}</code>" in text["methods"]
+        own = [row["accuracy"] for row in rows if row["spec"]["method"] == name]
+        if not own:  # not measured in that table
+            continue
+        line = text["choosing"].partition(f'href="methods.html#{name}"')[2].partition("</tr>")[0]
+        assert f">{100 * sum(own) / 15:.1f}</td>" in line
+    assert "own_model.py" in text["examples"]

@@ -1,0 +1,82 @@
+"""The examples run as they are, and what they print is true."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from contract import RULES, Case
+from nets import net
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STEEP_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("STEEP_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+
+def imported(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_is_short_and_tested() -> None:
+    names = {file.stem for file in FOLDER.glob("*.py")}
+    assert names == {"own_model", "continual_stream", "hugging_face", "custom_method"}
+    assert all(len((FOLDER / f"{name}.py").read_text().splitlines()) < 80 for name in names)
+
+
+def test_own_model() -> None:
+    found = imported("own_model").main(epochs=4)
+    assert found["source"]["clean"] > 0.95  # it learnt
+    assert found["source"]["contrast"] < 0.5  # it is lost where contrast is
+    for method in ("bn", "tent", "tea"):
+        assert found[method]["contrast"] > 0.9
+
+
+def test_continual_stream() -> None:
+    found = imported("continual_stream").main(epochs=4, limit=200)
+    mean = {method: sum(each.values()) / len(each) for method, each in found.items()}
+    assert mean["tent"] > mean["source"] + 0.2
+
+
+def test_hugging_face() -> None:
+    fell = imported("hugging_face").main()
+    assert set(fell) == {"resnet", "vit"}
+    assert all(value > 0 for value in fell.values())  # tent lowers the entropy of what it learns from
+
+
+def test_custom_method_as_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(FOLDER / "custom_method.py"), run_name="__main__")
+    assert capsys.readouterr().out.count("used=16") == 3
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_custom_method_keeps_the_contract(rule) -> None:
+    rule(Case(imported("custom_method").Anchored, net("batch")))
+
+
+def test_the_notebook_runs_and_keeps_its_pictures() -> None:
+    file = FOLDER / "demo.ipynb"
+    assert file.stat().st_size < 100_000
+    cells = [cell for cell in json.loads(file.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    module = sys.modules["notebook"] = ModuleType("notebook")
+    for cell in cells:
+        exec(compile("".join(cell["source"]), str(file), "exec"), vars(module))
+    shown = [output for cell in cells for output in cell["outputs"]]
+    assert len(shown) == 3
+    assert all("image/png" in output["data"] for output in shown)
+    right = {(row["method"], row["pictures"]): row["accuracy"] for row in module.rows}
+    assert right["bn", "contrast"] > right["source", "contrast"] + 0.3
