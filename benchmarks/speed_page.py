@@ -44,7 +44,7 @@ def speed(name: str) -> str:
     say = (
         f"\n<sub>{row['model']}, batches of {row['batch']}, {row['size']} × {row['size']} pixels, {row['device']}, "
         f"torch {row['versions']['torch']}, one run at commit {str(row['commit'])[:7]}; "
-        f"[results/{name}](https://github.com/steep/steep/blob/main/results/{name}).</sub>\n"
+        f"`results/{name}`.</sub>\n"
     )
     return table(head, lines) + say
 
@@ -125,7 +125,7 @@ def draw(path: Path = FIGURE) -> None:
     named = {"tea": "paper: 20 steps, 200 chains", "tent": "Tent", "steps-3-rate-0.7-chains-25": "tea-fast"}
     for row in found:
         row["name"] = named.get(row["label"], "")
-    x = alt.X("cost:Q", title="passes through the model per test image", scale=alt.Scale(type="log", domain=[1.8, 60]))
+    x = alt.X("cost:Q", title="passes through the model per test image", scale=alt.Scale(type="log", domain=[1.8, 100]))
     y = alt.Y("accuracy:Q", title="mean accuracy on the four extra corruptions, %", scale=alt.Scale(zero=False))
     points = alt.Chart(alt.Data(values=found)).mark_circle(size=60, opacity=0.75, color="#0f766e").encode(x, y)
     line = alt.Chart(alt.Data(values=front(found))).mark_line(interpolate="step-after", color="#0f766e").encode(x, y)

@@ -102,7 +102,7 @@ class Adapter:
         self._watch = Watch()
         self._graphs = Graphs(graph)
         self._fast = compile or graph
-        with grads():
+        with grads(), kernels(self._fast, deterministic):
             self._guard = Guard(guard)
             classifier = Classifier(_checked(model) if inplace else _copy(_checked(model))).to(device)
             classifier.compile_forward, classifier.recompute = compile, recompute

@@ -34,7 +34,7 @@ def fresh_casts() -> Iterator[None]:
 
 @contextmanager
 def kernels(fastest: bool, deterministic: bool) -> Iterator[None]:
-    """Let cuDNN try which kernel is fastest for each new shape, or use only those that give the same bits every time."""
+    """Let cuDNN try which kernel is fastest for each new shape, or take only those that always give the same bits."""
     if deterministic:
         with _bit_for_bit():
             yield

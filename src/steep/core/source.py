@@ -197,7 +197,7 @@ class Source:
         self.model.low = half_precision(self.precision, self.model.anchor())
         if self.model.low is not None:
             lower(net, self.model.low)
-        self.model.layout = arrange(net, fast=self.model.low is not None)
+        self.model.layout = arrange(net, fast=self.model.low is not None or self.precision == "auto")
         return self.model
 
 
