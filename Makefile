@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint audit types layers unit slow gpu docs wheel clean
+.PHONY: help demo test lint audit types layers unit slow gpu bench docs wheel clean
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -36,6 +36,9 @@ slow: $(READY)   ## the tests that take minutes or a package registry
 
 gpu: $(READY)    ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu
+
+bench: $(READY)  ## how fast adaptation is on this machine's processor, beside a plain TEA; some minutes
+	$(BIN)/python -m benchmarks.speed
 
 docs: $(READY)   ## the documentation site, into site/; strict, offline
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,0 +1,53 @@
+"""docs/speed.md shows its stored rows, and the setting that the search chose is the one that is there."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from statistics import mean
+
+import steep
+from benchmarks import speed_page
+
+
+def test_the_page_is_what_the_rows_make_it():
+    page = speed_page.PAGE.read_text(encoding="utf-8")
+    assert speed_page.written(page) == page
+
+
+def test_tea_fast_is_the_best_of_the_search_and_the_cheapest_of_those_level():
+    scores, spec = defaultdict(list), {}
+    for line in (speed_page.HOME / "results/search-tea-fast.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["spec"]["method"] == "tea":
+            assert row["spec"]["shift"] in ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+            scores[row["spec"]["label"]].append(round(row["accuracy"] * row["n"]))
+            spec[row["spec"]["label"]] = row["spec"]["hyper"]
+    best = max(map(sum, scores.values()))
+    level = [spec[label] for label, right in scores.items() if sum(right) == best]
+    chosen = min(level, key=lambda hyper: hyper["sgld_steps"] * hyper["chains"])
+    fast = steep.METHODS["tea-fast"]()
+    assert {name: chosen[name] for name in ("sgld_steps", "sgld_rate", "chains", "restart", "buffer_size")} == {
+        name: getattr(fast, name) for name in ("sgld_steps", "sgld_rate", "chains", "restart", "buffer_size")
+    }
+
+
+def test_the_accuracies_are_the_means_of_the_rows():
+    rows = [json.loads(line) for line in (speed_page.HOME / "results/tea-fast-h200.jsonl").read_text().splitlines()]
+    for seed in (0, 1, 2):
+        own = [
+            row["accuracy"]
+            for row in rows
+            if row["spec"]["method"] == "tea-fast" and row["spec"]["seed"] == seed and row["spec"]["shift"] != "clean"
+        ]
+        assert len(own) == 15
+        assert f"{100 * mean(own):.2f}" in speed_page.accuracy()
+
+
+def test_the_front_holds_what_nothing_beats():
+    found = speed_page.settings()
+    front = speed_page.front(found)
+    for row in found:
+        beaten = any(o["cost"] <= row["cost"] and o["accuracy"] > row["accuracy"] for o in found)
+        beaten |= any(o["cost"] < row["cost"] and o["accuracy"] >= row["accuracy"] for o in found)
+        assert beaten or any((f["cost"], f["accuracy"]) == (row["cost"], row["accuracy"]) for f in front)
