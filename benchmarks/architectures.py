@@ -2,6 +2,7 @@
 
     python -m benchmarks.architectures --device cuda --out results/architectures-h200.jsonl
     python -m benchmarks.architectures --only hf --side 64          # no timm, no torchvision, a CPU
+    python -m benchmarks.architectures --table results/architectures-h200.jsonl     # the table of docs/models.md
 
 A row is `ok` where all logits are finite, norm parameters moved and nothing else did. Whether the first step of TEA
 lowered the energy of its images stands beside it: on random weights the contrast with the samples may be served by
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -141,6 +143,30 @@ def tried(model: nn.Module, method: str, told: argparse.Namespace) -> dict[str, 
     }
 
 
+def table(path: Path) -> str:
+    """Stored rows as a Markdown table, a line per architecture; `ok` is left out, its meaning has changed."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    heads = ["architecture", "norm layers", *(f"{m}: moved" for m in methods), "finite", "energy fell under tea"]
+    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(methods) + "---|---|"]
+    for name in dict.fromkeys(row["architecture"] for row in rows):
+        own = {row["method"]: row for row in rows if row["architecture"] == name}
+        moved = [_moved(own[m]) if m in own else "" for m in methods]
+        adapted = [row for row in own.values() if "finite" in row]
+        finite = ("yes" if all(row["finite"] for row in adapted) else "**no**") if adapted else "–"
+        tea = own.get("tea", {})
+        fell = ("yes" if tea["energy_fell"] else "no") if "energy_fell" in tea else "–"
+        kinds = ", ".join(next(iter(own.values()))["norm_layers"]) or "none"
+        lines.append(f"| `{name}` | {kinds} | {' | '.join(moved)} | {finite} | {fell} |")
+    return "\n".join(lines)
+
+
+def _moved(row: dict[str, Any]) -> str:
+    if "error" in row:
+        return "**failed**"
+    return "refused" if "refused" in row else f"{row['moved']} of {row['norm_parameters']}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
@@ -151,7 +177,11 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path, metavar="ROWS", help="print stored rows and measure nothing")
     told = parser.parse_args()
+    if told.table:
+        print(table(told.table))
+        return
     told.precision = told.precision or ("bfloat16" if told.device.startswith("cuda") else "float32")
     wrong = 0
     for library in told.only:

@@ -70,9 +70,7 @@ def main() -> None:
                 "model": "wrn-40-2",
                 "precision": told.precision,
                 "graph": told.graph,
-                "device": provenance.device_name(torch.device(told.device)),
-                "versions": provenance.versions(),
-                "commit": provenance.commit(),
+                **provenance.stamp(told.device),
             }
             print(
                 f"{method:5} {guard:8} {min(took[guard]) / told.batches * 1000:9.1f} ms a batch {cost:+7.1%}",

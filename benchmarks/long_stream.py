@@ -100,9 +100,7 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
         "recoveries": adapter._watch.recoveries,
         "hyper": hyper,
         "graph": device.startswith("cuda"),
-        "device": provenance.device_name(torch.device(device)),
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
+        **provenance.stamp(device),
     }
 
 

@@ -91,9 +91,7 @@ def measure(told: argparse.Namespace) -> None:
                         "n_unknown": found.unknown,
                         "batch": told.batch,
                         "model": "wrn-40-2",
-                        "device": provenance.device_name(torch.device(told.device)),
-                        "versions": provenance.versions(),
-                        "commit": provenance.commit(),
+                        **provenance.stamp(told.device),
                     }
                     append(told.out, row)
 

@@ -36,6 +36,7 @@ MODES: dict[str, dict[str, Any]] = {
     "auto": {"precision": "auto"},
     "graph": {"precision": "bfloat16", "graph": True},
     "compile": {"precision": "bfloat16", "compile": True},
+    "auto+compile": {"precision": "auto", "compile": True},
     "compile+graph": {"precision": "bfloat16", "compile": True, "graph": True},
 }
 PLAIN = "plain tea"
@@ -78,9 +79,7 @@ def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, A
     shared = {
         "benchmark": "speed",
         "size": told.size,
-        "device": provenance.device_name(where),
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
+        **provenance.stamp(where),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     for name in told.models:
@@ -90,7 +89,8 @@ def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, A
             plain = 0.0
             for method, mode in [(PLAIN, "float32"), *((m, mode) for m in told.methods for mode in told.modes)]:
                 chosen = hyper if method == "tea" else {}
-                seconds = timed(lambda: _made(name, method, mode, chosen, where), x, told.seconds)  # noqa: B023
+                warm = 5 if where.type == "cuda" or "compile" in mode else 1
+                seconds = timed(lambda: _made(name, method, mode, chosen, where), x, told.seconds, warm)  # noqa: B023
                 rate = batch / seconds["each"]
                 plain = plain or rate
                 low = half_precision(MODES[mode].get("precision", "float32"), x) is not None  # images are like weights
@@ -107,7 +107,8 @@ def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, A
                     "images_per_s": round(rate, 1),
                     "over_plain": round(rate / plain, 3),
                     "ms": round(seconds["each"] * 1e3, 3),
-                    "first_batch_s": round(seconds["first"], 2),
+                    "start_s": round(seconds["first"], 2),
+                    "start_batches": warm,
                     "batches": int(seconds["batches"]),
                     "gib": round(int(memory["bytes"]) / 2**30, 3),
                     "memory_of": memory["of"],
@@ -123,20 +124,18 @@ def _made(name: str, method: str, mode: str, hyper: dict[str, Any], where: torch
     return PlainTEA(model) if method == PLAIN else steep.adapt(model, method, inplace=True, **MODES[mode], **hyper)
 
 
-def timed(make: Callable[[], Callable[[Tensor], Tensor]], x: Tensor, least: float) -> dict[str, float]:
-    """Seconds of the first batch, and of each later one once everything is compiled and recorded."""
+def timed(make: Callable[[], Callable[[Tensor], Tensor]], x: Tensor, least: float, warm: int) -> dict[str, float]:
+    """Seconds of the first, `warm` batches in which all is compiled and recorded, and of each later one."""
     gc.collect()
     if x.is_cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     adapter = make()
     begun = time.perf_counter()
-    adapter(x)
-    _wait(x.device)
-    first = time.perf_counter() - begun
-    for _ in range(4 if x.is_cuda else 0):
+    for _ in range(warm):
         adapter(x)
     _wait(x.device)
+    first = time.perf_counter() - begun
     count, begun = 0, time.perf_counter()
     while count < 2 or time.perf_counter() - begun < least:
         adapter(x)

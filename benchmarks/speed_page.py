@@ -30,23 +30,25 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 
 
 def speed(name: str) -> str:
-    """Images/s and the rest, of every cell of a speed run."""
-    rows = read(name)
-    head = ["method", "how", "images/s", "× plain", "ms a batch", "GiB", "TFLOP/s", "of ceiling", "first batch, s"]
-    lines = [
-        [
-            row["method"], row["mode"], f"{row['images_per_s']:,.0f}", f"{row['over_plain']:.2f}", f"{row['ms']:.1f}",
-            f"{row['gib']:.2f}", f"{row['tflops']:.1f}", f"{row['of_ceiling']:.0%}", f"{row['first_batch_s']:.1f}",
-        ]
-        for row in rows
-    ]  # fmt: skip
-    row = rows[0]
-    say = (
-        f"\n<sub>{row['model']}, batches of {row['batch']}, {row['size']} × {row['size']} pixels, {row['device']}, "
-        f"torch {row['versions']['torch']}, one run at commit {str(row['commit'])[:7]}; "
-        f"`results/{name}`.</sub>\n"
-    )
-    return table(head, lines) + say
+    """Images/s and the rest: a table for each model and batch size of a speed run."""
+    head = ["method", "how", "images/s", "× plain", "ms a batch", "GiB", "TFLOP/s", "of ceiling"]
+    groups: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in read(name):
+        groups[row["model"], row["batch"]].append(row)
+    out = []
+    for (model, batch), rows in groups.items():
+        lines = []
+        for row in rows:
+            held = f"{row['gib']:.2f}" if "device" in row["memory_of"] else "–"  # a process's peak is of all its cells
+            numbers = [f"{row['images_per_s']:,.0f}", f"{row['over_plain']:.2f}", f"{row['ms']:,.1f}", held]
+            lines.append([row["method"], row["mode"], *numbers, f"{row['tflops']:.1f}", f"{row['of_ceiling']:.0%}"])
+        row = rows[0]
+        out.append(
+            f"{table(head, lines)}\n<sub>{model}, batches of {batch}, {row['size']} × {row['size']} pixels, "
+            f"{row['device']}, torch {row['versions']['torch']}, one run at commit {str(row['commit'])[:7]}; "
+            f"`results/{name}`.</sub>\n"
+        )
+    return "\n".join(out)
 
 
 def settings() -> list[Row]:

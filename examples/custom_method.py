@@ -1,9 +1,10 @@
-"""A method of your own, with a memory: entropy of the surer half of each batch, pulled towards a slow average.
+"""A method of your own, with a memory: entropy of the surer images of each batch, pulled towards a slow average.
 
     python examples/custom_method.py
 
-Everything that moves is a field of the state, so saving, restoring, resetting and the guard work by themselves. The
-smallest possible method is in CONTRIBUTING.md.
+Everything that moves is a field of the state and written in place, so saving, resetting, the guard and graphs work by
+themselves. Means and counts over images are those of `steep.core.batch`, so no step waits for the host and several
+GPUs may share a batch. The smallest possible method is in CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 import steep
+from steep.core.batch import count, mean
 from steep.core.descent import DescentState, adam, descend
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
@@ -31,7 +33,7 @@ class AnchoredState(DescentState):
 
 @dataclass(frozen=True, kw_only=True)
 class Anchored(Method[AnchoredState]):
-    """Learn from the surer half of a batch; a slow average of the parameters pulls them back."""
+    """Learn from the surer images of a batch; a slow average of the parameters pulls them back."""
 
     name: ClassVar = "anchored"
     paper: ClassVar = "–"
@@ -48,17 +50,17 @@ class Anchored(Method[AnchoredState]):
         return AnchoredState(model, adam(model, self.lr), [p.detach().clone() for p in model.adapted().values()])
 
     def step(self, state: AnchoredState, x: Tensor) -> Step:
-        """θ ← θ − lr ∇ mean H over the surer half; average ← towards θ; θ ← towards the average."""
+        """θ ← θ − lr ∇ mean H over the surer images; average ← towards θ; θ ← towards the average."""
         logits = state.model(x)
         h = entropy(logits)
-        surer = h.detach() <= h.detach().median()
-        loss = h[surer].mean()
+        surer = h.detach() <= mean(h.detach())  # a mask: how many there are is not asked here
+        loss = mean(h, surer)
         descend(state.optimizer, loss)
         with torch.no_grad():
             for p, average in zip(state.model.adapted().values(), state.average, strict=True):
                 average.lerp_(p, 1 - self.momentum)
                 p.lerp_(average, self.pull)
-        return Step(logits, loss=loss.detach(), used=surer.sum())
+        return Step(logits, loss=loss.detach(), used=count(surer))
 
 
 if __name__ == "__main__":

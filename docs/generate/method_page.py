@@ -55,9 +55,10 @@ def _cost(name: str) -> str:
     if name not in numbers:
         return f"{text}."
     ratio = numbers["source"]["speed"] / numbers[name]["speed"]
+    graph = ", each step a CUDA graph" if numbers[name]["graph"] else ""
     return (
         f"{text}; {numbers[name]['speed']:,.0f} images/s ({ratio:.1f} times the time of `source`) and "
-        f"{numbers[name]['memory']:.1f} GiB, from the rows of WRN-28-10 on an H200."
+        f"{numbers[name]['memory']:.1f} GiB, from the rows of WRN-28-10 on an H200{graph}."
     )
 
 

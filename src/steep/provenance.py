@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +55,15 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type} ({platform.machine()}, {torch.get_num_threads()} threads)"
+
+
+def stamp(device: torch.device | str) -> dict[str, Any]:
+    """Say by what a row was made: device, versions, commit.
+
+    >>> sorted(stamp("cpu"))
+    ['commit', 'device', 'versions']
+    """
+    return {"device": device_name(torch.device(device)), "versions": versions(), "commit": commit()}
 
 
 def peak_memory(device: torch.device) -> dict[str, int | str]:

@@ -119,6 +119,22 @@ def test_gain_reduction_and_their_rank_correlation() -> None:
         )
 
 
+def test_a_rank_correlation_is_of_one_data_set() -> None:
+    other = [{**row, "spec": {**row["spec"], "data": "mnist"}} for row in severity_rows(seed=1)]
+    alone = [energy_severity.rows(rows) for rows in (severity_rows(), other)]
+    both = energy_severity.rows([*severity_rows(), *other])
+
+    def ranks(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+        return {(row["data"], row["shift"]): row["spearman"] for row in rows if row["part"] == "correlation"}
+
+    assert ranks(both) == ranks(alone[0]) | ranks(alone[1])
+    assert len(set(ranks(both).values())) > 3
+    said = energy_severity.summary(both)
+    assert said[0].startswith("tea on cifar10-c, wrn-40-2, all shifts")
+    assert "over 10 points" in said[0]
+    assert any(line.startswith("tea on mnist, wrn-40-2, all shifts") for line in said)
+
+
 def test_without_a_source_model_there_is_no_gain_rather_than_a_wrong_one() -> None:
     rows = energy_severity.rows(severity_rows(sources=False))
     assert all(row["gain"] is None for row in rows if row["part"] == "point")

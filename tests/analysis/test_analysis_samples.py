@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,21 @@ def test_pictures_are_files_and_small_ones_in_the_rows(made: tuple[list[dict[str
     assert samples.panels(rows, folder) == []
     for row in pictures:
         (folder / f"{row['file']}.away").rename(folder / row["file"])
+
+
+def test_every_seed_has_the_real_images_beside_it(tmp_path: Path) -> None:
+    cells = grid("analyze-samples-digits", "shift=clean", "method=source", limit=90)
+    both = (*cells, *(replace(cell, seed=1, label="../../so/urce") for cell in cells))
+    rows = samples.rows(stored("samples", both, tmp_path / "in", per_class=3, steps=1))
+    real = [row for row in rows if row["label"] == "real" and row["part"] == "picture"]
+    assert [row["seed"] for row in real] == [0, 1]
+    assert real[0]["png"] == real[1]["png"]
+    assert [path.name for path in samples.panels(rows, tmp_path / "in")] == [
+        "samples-digits-c-clean.png",
+        "samples-digits-c-clean-seed1.png",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]  # whatever a label says
+    assert "seed 1" in samples.summary(rows)[-1]
 
 
 def test_moments_are_numpys_and_large_images_are_averaged_down() -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.special import logsumexp
 
 import steep
 from nets import images, net
+from steep.analysis import stream
 from steep.analysis.stream import Recorder, read
 from steep.cli import live
 from steep.core.guard import Guard
@@ -50,6 +52,17 @@ def test_a_line_is_what_the_adapter_reports(tmp_path: Path, method: str, predict
         assert (row["method"], row["analysis"], row["version"], row["seed"]) == (method, "stream", 1, 0)
         assert {"commit", "device", "when"} <= row.keys()
     assert [row["batch"] for row in rows] == [1, 2, 3, 4]
+
+
+def test_what_is_kept_lies_where_the_answers_are_even_if_the_guard_judged_nothing() -> None:
+    adapter = steep.adapt(net(), "source")
+    adapter(images(20))
+    kept = adapter.raw
+    away = [step._replace(logits=step.logits.to("meta")) for step in kept.steps]  # as on a GPU: not the host
+    lone = SimpleNamespace(raw=kept._replace(steps=away))
+    assert kept.undone.device.type == "cpu"
+    assert kept.verdict is None
+    assert stream._numbers(lone, away[-1].logits).device.type == "meta"  # type: ignore[arg-type]
 
 
 def test_entropy_and_classes_are_numpys(tmp_path: Path) -> None:

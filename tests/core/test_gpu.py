@@ -42,6 +42,15 @@ def test_reset_replays_and_saved_state_goes_on(method, tmp_path):
     assert all(torch.equal(resumed(images(seed=s)), first[s]) for s in range(3, 6))
 
 
+def test_what_the_watch_knows_follows_the_model_to_the_gpu(tmp_path):
+    adapter = adapter_for("tent", "cpu", model=net(), guard="recover")
+    for s in range(3):
+        adapter(images(seed=s))
+    adapter.save(tmp_path / "state")
+    resumed = steep.resume(tmp_path / "state", net(), device="cuda")
+    assert resumed(images(seed=3)).isfinite().all()
+
+
 @pytest.mark.parametrize("method", MOVING)
 def test_a_harmful_step_is_undone_and_the_good_ones_never_notice(method):
     make = lambda: adapter_for(method, model=Brittle(), deterministic=True)  # noqa: E731

@@ -109,9 +109,10 @@ def test_what_cannot_be_recorded_runs_by_hand_with_one_warning():
         torch.testing.assert_close(answer, by_hand(images(seed=s)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("guard", ["off", "skip"])
 @pytest.mark.parametrize("graph", [False, True])
-def test_memory_stands_still(graph):
-    adapter = adapter_for("tea", graph=graph)
+def test_memory_stands_still(graph, guard):
+    adapter = adapter_for("tea", graph=graph, guard=guard)
     x = images(64).cuda()
     for _ in range(50):
         adapter(x)

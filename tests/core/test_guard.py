@@ -530,3 +530,32 @@ def test_deterministic_refuses_what_cannot_be_and_restores_the_setting():
     a, b = (steep.adapt(net(), "tea", deterministic=True, **QUICK["tea"]) for _ in range(2))
     assert all(torch.equal(a(images(seed=s)), b(images(seed=s))) for s in range(5))
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+class BrittleCounter(Brittle):
+    """Counts its calls in a buffer that it replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return super().forward(x)
+
+
+def test_a_buffer_that_a_forward_replaced_is_put_back_too():
+    adapter = adapter_for("tent", BrittleCounter())
+    adapter(images())
+    before = float(adapter.model.calls)
+    adapter(images() + 10)
+    assert adapter.last.skipped
+    assert float(adapter.model.calls) == before
+
+
+@pytest.mark.parametrize("guard", ["off", "skip", "recover"])
+def test_no_guard_lets_memory_grow(guard):
+    adapter = adapter_for("tea", guard=guard)
+    for s in range(5):
+        adapter(images(seed=s))
+    assert len(adapter._state.buffer._overwritten) <= 1

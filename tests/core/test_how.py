@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import steep
 from nets import images, net
-from steep.core.recompute import blocks
+from steep.core.recompute import blocks, recomputed
 from steep.errors import SteepWarning
 
 QUICK = {"tea": {"sgld_steps": 2, "buffer_size": 64}, "tea-fast": {"buffer_size": 64}, "pl": {"threshold": 0.3}}
@@ -32,6 +32,21 @@ def test_in_place_adapts_the_model_given_and_answers_the_same(method):
         assert torch.equal(parameter, source)
 
 
+def test_a_model_that_cannot_be_adapted_in_place_comes_back_as_it_was():
+    mine = nn.Sequential(nn.Flatten(), nn.Linear(192, 5)).train()
+    with pytest.raises(steep.errors.NothingToAdaptError):
+        steep.adapt(mine, "bn", inplace=True)
+    assert mine.training
+    assert all(parameter.requires_grad for parameter in mine.parameters())
+
+
+def test_adapting_in_place_again_and_again_leaves_one_hook():
+    mine = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(144, 5))
+    for _ in range(3):
+        steep.adapt(mine, "tent", inplace=True)
+    assert len(mine[1]._forward_pre_hooks) == 1
+
+
 def residual() -> nn.Module:
     torch.manual_seed(0)
     return steep.models.build("wrn-10-1", 10)
@@ -52,6 +67,34 @@ def test_recomputed_equals_kept(method):
     assert "forward" not in vars(blocks(again.model)[0]), "the model is left as it was"
 
 
+def test_a_block_used_twice_and_one_with_a_forward_of_its_own_are_recomputed_and_left_alone():
+    twice = residual()
+    block = blocks(twice)[0]
+    plain = type(block).forward
+
+    def doubled(x):
+        return plain(block, x) * 2
+
+    block.forward = doubled
+    model = nn.Sequential(twice)
+    with recomputed(model):
+        assert block.forward is not doubled
+        model(images(4, size=16))
+    assert block.forward is doubled
+    part = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1))
+    row = nn.Sequential(nn.Conv2d(3, 4, 1), part, part)
+    assert blocks(row) == [part]
+    with recomputed(row):
+        row(images(4))
+    assert "forward" not in vars(part)
+
+
+def test_a_model_without_blocks_is_told_that_nothing_is_saved():
+    flat = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 5))
+    with pytest.warns(SteepWarning, match="nothing is saved"):
+        steep.adapt(flat, "tent", recompute=True)
+
+
 def test_recomputing_keeps_far_less():
     """Bytes that autograd saves during the forward pass of a step."""
     held = {}
@@ -65,6 +108,7 @@ def test_recomputing_keeps_far_less():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # torch's compiler, on import
 @pytest.mark.parametrize("method", ["tent", "tea"])
 def test_compiled_equals_uncompiled_and_the_last_batch_compiles_nothing(method):
     from torch._dynamo.utils import counters
@@ -94,6 +138,36 @@ def test_what_cannot_be_compiled_runs_with_one_warning(monkeypatch):
         answer = compiled(images(seed=1))
     assert torch.equal(answer, plain(images(seed=1)))
     assert torch.equal(compiled(images(seed=2)), plain(images(seed=2)))  # a second warning would be an error here
+
+
+@pytest.fixture
+def traced_only(monkeypatch):
+    """torch.compile that traces and then runs what it was given: quick, and it compiles as often."""
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **how: compile(function, backend="eager", **how))
+
+
+@pytest.mark.slow
+def test_every_adapter_of_a_process_is_compiled(traced_only):
+    from torch._dynamo.utils import counters
+
+    before = counters["stats"]["unique_graphs"]
+    for s in range(10):  # torch keeps 8 programs of one function unless told otherwise
+        adapter = adapter_for(net(), "tent", compile=True)
+        adapter(images(32 + s, seed=0))
+        adapter(images(32 + s, seed=1))
+    assert counters["stats"]["unique_graphs"] == before + 10
+
+
+@pytest.mark.slow
+def test_dua_does_not_compile_for_every_image(traced_only):
+    from torch._dynamo.utils import counters
+
+    before = counters["stats"]["unique_graphs"]
+    adapter = steep.adapt(net(), "dua", compile=True, copies=3)
+    for s in range(4):
+        adapter(images(32, seed=s))
+    assert counters["stats"]["unique_graphs"] <= before + 2
 
 
 def test_graph_without_a_gpu_is_simply_not_used():

@@ -158,3 +158,70 @@ def test_statistics_that_no_training_left_are_not_believed():
         images(20)
     )  # moved by a few images, as dua does: neither the one nor the other
     assert said(young, images(20, seed=1)) is None
+
+
+class ConvNormAct(nn.Sequential):
+    """Named like a norm layer, as timm's is, and holding one."""
+
+
+def test_a_block_that_is_named_like_a_norm_layer_hides_none(wrn, patches):
+    (conv, block, *rest), x = wrn, tensor(patches)
+    model = nn.Sequential(ConvNormAct(conv, block), *rest)
+    assert said(model, x) is None
+    assert "leave your own normalisation out" in said(model, (x - MEAN) / STD)
+
+
+class Counting(nn.Module):
+    """Answers by how often it was called, as a model with a schedule of its own may."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.model(x) + self.calls * torch.arange(10.0)
+
+
+@pytest.mark.parametrize("method", ["source", "tent"])
+def test_looking_leaves_no_trace(wrn, patches, method, monkeypatch):
+    """A batch that is looked at and warned about is answered as one that is not, and replays."""
+    stream = [255 * tensor(patches[:16]), 255 * tensor(patches[16:32]), 255 * tensor(patches[32:48, :24, :24])]
+
+    def answered(adapter: steep.Adapter) -> list[Tensor]:
+        return [adapter(x) for x in stream]
+
+    looking = steep.adapt(Counting(wrn), method, deterministic=True)
+    with pytest.warns(SteepWarning, match="divide by 255"):
+        first = answered(looking)
+    looking.reset()
+    again = answered(looking)
+    monkeypatch.setattr("steep.core.normalisation.check", lambda *_: None)
+    unseen = answered(steep.adapt(Counting(wrn), method, deterministic=True))
+    for one, two, three in zip(first, again, unseen, strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(one, three)
+    hooks = [hook for module in looking.model.modules() for hook in module._forward_pre_hooks.values()]
+    assert not [hook for hook in hooks if "Watch" in getattr(hook, "__qualname__", "")]
+
+
+def test_drift_that_no_benchmark_has_is_no_mistake(wrn, patches):
+    """Night, glare, haze, ink on paper, one colour: far from usual, and no rescaling mends it."""
+    x = tensor(patches)
+    grey = x.mean(dim=1, keepdim=True)
+    drifts = {
+        "night": 0.1 * x,
+        "deep night": 0.02 * x,
+        "glare": 0.8 + 0.2 * x,
+        "haze": 0.5 + 0.1 * (x - 0.5),
+        "dim haze": 0.25 + 0.3 * (x - 0.5),
+        "gamma": x**0.3,
+        "red light": x * torch.tensor([1.0, 0.1, 0.1]).view(3, 1, 1),
+        "ink": (1 - 3 * (grey - grey.roll(1, 3)).abs()).expand_as(x),
+        "black": torch.zeros_like(x),
+        "white": torch.ones_like(x),
+    }
+    for name, drifted in drifts.items():
+        pixels = (drifted.clamp(0, 1) * 255).round() / 255
+        assert said(wrn, pixels) is None, name

@@ -36,6 +36,7 @@ def photos(folder: Path) -> None:
             Image.fromarray(pixels).save(folder / label / f"{index}.png")
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # the ONNX exporter's own
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
 def test_the_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
+from pathlib import Path
 from statistics import mean
 
 import steep
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import speed_page
 
 

@@ -50,6 +50,7 @@ def test_it_works_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
     # The dependencies are borrowed. A folder named in a .pth is searched, its own .pth files (the checkout) are not.
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "STEEP"))}
+    clean["STEEP_DATA"] = str(tmp_path / "data")
 
     def said(*words: str) -> str:
         done = subprocess.run([*words], capture_output=True, text=True, cwd=tmp_path, env=clean)
@@ -68,3 +69,6 @@ def test_it_works_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
     assert f"version            {steep.__version__}\n" in told
     assert "not from a checkout" in told
     assert "predict" in " ".join(usage)
+    shown = said(str(place / "steep"), "demo", "--offline", "--limit", "10")
+    assert all(f"\n{method}" in shown for method in ("source", "bn", "tent", "tea"))
+    assert (tmp_path / "runs/demo/digits/report.html").stat().st_size > 10_000

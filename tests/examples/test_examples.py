@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -60,7 +61,9 @@ def test_hugging_face() -> None:
 
 def test_custom_method_as_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(FOLDER / "custom_method.py"), run_name="__main__")
-    assert capsys.readouterr().out.count("used=16") == 3
+    used = [int(found) for found in re.findall(r"used=(\d+)", capsys.readouterr().out)]
+    assert len(used) == 3
+    assert all(0 < each < 32 for each in used)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -185,6 +185,14 @@ def test_steps_are_means_over_shifts() -> None:
     assert [r["step"] for r in TABLES["energy-steps"](half)["mean"] if r["label"] == "tea"] == [0, 1, 2]
 
 
+def test_the_bars_of_samples_are_means_over_seeds_not_their_sum() -> None:
+    tea = [r for r in ROWS["samples"] if (r["label"], r["part"]) == ("tea", "distance")]
+    more = [{**r, "seed": 1, "mean_distance": r["mean_distance"] + 0.5} for r in tea]
+    (bar,) = (r for r in TABLES["samples"]([*ROWS["samples"], *more])["distance"] if r["label"] == "tea")
+    assert bar["mean_distance"] == pytest.approx(tea[0]["mean_distance"] + 0.25)
+    assert (bar["covariance_distance"], bar["seeds"]) == (pytest.approx(tea[0]["covariance_distance"]), 2)
+
+
 def test_severity_is_a_mean_over_seeds_then_over_corruptions() -> None:
     rows = ROWS["energy-severity"]
     found = TABLES["energy-severity"](rows)

@@ -49,7 +49,7 @@ def test_only_what_is_asked_for_is_written(run: Path, tmp_path: Path, capsys: py
     files = list(write(read([run]), tmp_path / "f", "svg"))
     assert {path.suffix for path in files} == {".svg", ".csv"}
     assert main(["report", str(run), "--figures", str(tmp_path / "g"), "--format", "gif"]) == 2
-    assert "unknown format of figures 'gif'" in capsys.readouterr().err
+    assert "unknown format of a figure 'gif'" in capsys.readouterr().err
     assert not (tmp_path / "g").exists()
 
 

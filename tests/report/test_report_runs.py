@@ -18,6 +18,7 @@ from steep.cli import main
 from steep.errors import InputError
 from steep.report import page as page_module
 from steep.report.page import html
+from steep.report.pictures import grids
 from steep.report.runs import read
 from steep.report.tables import build
 
@@ -161,9 +162,39 @@ def test_analyses_beside_a_run_are_drawn(tmp_path: Path) -> None:
     assert "Does confidence mean what it says?" in page_of(alone).text
 
 
-def test_sample_grids_are_shown_and_only_pictures(tmp_path: Path) -> None:
-    from steep.report.pictures import grids
+def test_one_analysis_in_two_runs_is_two_figures(tmp_path: Path) -> None:
+    errors = {"n": 10, "accuracy": 0.5, "mce": 0.3, "brier": 0.4, "nll": 1.0, "nonfinite": 0}
+    folders = [run(tmp_path / name, flat(part="errors", ece=ece, **errors)) for name, ece in (("a", 0.25), ("b", 0.5))]
+    page = page_of(*folders)
+    specs = json.loads(page.scripts["charts"])
+    assert ["25.0" in json.dumps(spec) for spec in specs.values()] == [True, False]
+    assert ["50.0" in json.dumps(spec) for spec in specs.values()] == [False, True]
+    assert "run a · digits-c, wrn-10-1" in page.text
+    assert "run b · digits-c, wrn-10-1" in page.text
+    more = {"analysis": "samples", "part": "picture", "kind": "real", "png": PNG, "severity": 5}
+    folders = [run(tmp_path / name, flat(**more), flat(**more | {"part": "distance"})) for name in ("c", "d")]
+    rows = read(folders).analyses
+    text = Page(str(grids(rows))).text
+    assert "digits-c, fog 5, run c" in text
+    assert "digits-c, fog 5, run d" in text
 
+
+def test_what_cannot_be_shown_says_what_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run(tmp_path / "a", flat(part="errors")))]) == 2
+    assert "got those of analyses only. Choose --format html" in capsys.readouterr().err
+    recorded = run(tmp_path / "b", flat(analysis="stream", part="start"), {"part": "batch"})
+    assert main(["report", str(recorded), "--format", "html"]) == 2
+    assert "Run: steep analyze stream rows.jsonl --out FOLDER" in capsys.readouterr().err
+
+
+def test_a_page_of_analyses_alone_says_what_was_run(tmp_path: Path) -> None:
+    errors = {"n": 10, "accuracy": 0.5, "ece": 0.2, "mce": 0.3, "brier": 0.4, "nll": 1.0, "nonfinite": 0}
+    page = page_of(run(tmp_path / "a", flat(part="errors", when="2026-01-02T03:04:05", steep="9.9", **errors)))
+    for told in ("calibration", "digits-c", "wrn-10-1", "tea", "2026-01-02 03:04", "cpu", "c" * 12, "steep 9.9"):
+        assert told in page.text
+
+
+def test_sample_grids_are_shown_and_only_pictures(tmp_path: Path) -> None:
     more = {"part": "picture", "kind": "samples", "severity": 5}
     rows = [flat(analysis="samples", png=png, **more) for png in (PNG, "javascript:alert(1)", PNG + '"onload="', "")]
     rows.append(flat(analysis="samples", part="distance", severity=5, mean_distance=0.25, covariance_distance=0.5))
@@ -184,3 +215,13 @@ def test_an_analysis_nobody_draws_is_said_and_a_broken_one_refused(tmp_path: Pat
     analysis(folder, flat(part="errors", n=1))
     with pytest.raises(InputError, match=r"calibration.*lack"):
         page_of(folder)
+
+
+def test_rows_of_a_benchmark_are_left_out_with_a_word(tmp_path: Path) -> None:
+    speed = tmp_path / "speed.jsonl"
+    speed.write_text('{"benchmark": "speed", "images_per_s": 10.0}\n', encoding="utf-8")
+    found = read([Path(__file__).parents[2] / "results" / "cifar10-c-severity-5.jsonl", speed])
+    assert len(found.rows) == 150
+    assert any("speed" in note and "left out" in note for note in found.notes)
+    with pytest.raises(InputError, match="expected at least one row"):
+        read([speed])

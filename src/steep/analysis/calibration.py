@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from steep.analysis.spec import Analysis, flat
+from steep.analysis.spec import Analysis, flat, lines
 from steep.bench.measure import DIAGRAM_BINS, ERROR_BINS
 from steep.bench.rows import Row
 from steep.metrics import Reliability
@@ -77,6 +77,7 @@ def _errors(stored: Sequence[Row]) -> dict[str, Any]:
     return {
         "n": n,
         **means,
+        "error_bins": ERROR_BINS,
         "ece": math.nan if bars is None else bars.ece,
         "mce": math.nan if bars is None else bars.mce,
         "nonfinite": sum(row.get("nonfinite", 0) for row in stored),
@@ -86,10 +87,11 @@ def _errors(stored: Sequence[Row]) -> dict[str, Any]:
 def summary(found: Sequence[Row]) -> list[str]:
     """Print the errors of each method."""
     return [
-        f"{row['label']}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
+        f"{name}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
         f"accuracy {row['accuracy']:.2%} over {row['n']:,} answers"
         + (f"; {row['nonfinite']} answers are not finite" if row["nonfinite"] else "")
-        for row in found
+        for name, own in lines(found)
+        for row in own
         if row["part"] == "errors"
     ]
 

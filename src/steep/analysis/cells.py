@@ -155,11 +155,7 @@ def _measured(
         **found,
         "started": started.isoformat(timespec="milliseconds"),
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "env": {
-            "versions": provenance.versions(),
-            "commit": provenance.commit(),
-            "device": provenance.device_name(device),
-        },
+        "env": provenance.stamp(device),
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steep.analysis.cells import answers, ready
 from steep.analysis.ranks import spearman
-from steep.analysis.spec import Analysis, Tell, flat
+from steep.analysis.spec import Analysis, Tell, flat, lines
 from steep.bench.measure import mean_energy, metrics
 from steep.bench.rows import Row
 from steep.bench.sources import Sources
@@ -78,12 +78,12 @@ def rows(stored: Sequence[Row]) -> list[Row]:
 
 def summary(found: Sequence[Row]) -> list[str]:
     """Say how closely loss follows energy over the shifts."""
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in found):
-        points = [row for row in found if row["label"] == label and row["part"] == "shift"]
+    told = []
+    for name, own in lines(found):
+        points = [row for row in own if row["part"] == "shift"]
         rank = spearman([row["energy"] for row in points], [row["loss"] for row in points])
-        lines.append(f"{label}: rank correlation of mean energy and mean loss {rank:.2f} over {len(points)} shifts")
-    return lines
+        told.append(f"{name}: rank correlation of mean energy and mean loss {rank:.2f} over {len(points)} shifts")
+    return told
 
 
 ANALYSIS = Analysis(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from steep.analysis.ranks import spearman
-from steep.analysis.spec import Analysis, flat, place
+from steep.analysis.spec import Analysis, flat, lines, place
 from steep.bench.rows import Row
 
 EVERYTHING = "all"
@@ -35,8 +35,7 @@ def rows(stored: Sequence[Row]) -> list[Row]:
 def _correlations(points: Sequence[Row]) -> list[Row]:
     """Correlate, for each method over everything and over the severities of each shift, what has both numbers."""
     found = []
-    for label in dict.fromkeys(row["label"] for row in points):
-        own = [row for row in points if row["label"] == label]
+    for _, own in lines(points):
         for shift in (EVERYTHING, *dict.fromkeys(row["shift"] for row in own)):
             pairs = [
                 (row["energy_reduction"], row["gain"])
@@ -60,18 +59,19 @@ _OF_A_POINT = (
 
 def summary(found: Sequence[Row]) -> list[str]:
     """Print the rank correlations, and what is missing for them."""
-    lines = []
-    for row in found:
-        if row["part"] == "correlation" and (row["shift"] == EVERYTHING or row["pairs"] >= 3):
-            where = "all shifts" if row["shift"] == EVERYTHING else row["shift"]
-            lines.append(
-                f"{row['label']}, {where}: rank correlation of energy reduction and accuracy gain "
-                f"{row['spearman']:.2f} over {row['pairs']} points"
-            )
+    told = []
+    for name, own in lines(found):
+        for row in own:
+            if row["part"] == "correlation" and (row["shift"] == EVERYTHING or row["pairs"] >= 3):
+                where = "all shifts" if row["shift"] == EVERYTHING else row["shift"]
+                told.append(
+                    f"{name}, {where}: rank correlation of energy reduction and accuracy gain "
+                    f"{row['spearman']:.2f} over {row['pairs']} points"
+                )
     lone = sum(row["part"] == "point" and row["gain"] is None for row in found)
     if lone:
-        lines.append(f"{lone} cells have no source model on the same images: no gain is known for them")
-    return lines
+        told.append(f"{lone} cells have no source model on the same images: no gain is known for them")
+    return told
 
 
 ANALYSIS = Analysis(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steep.analysis.cells import ready, stream
-from steep.analysis.spec import Analysis, Tell, flat
+from steep.analysis.spec import Analysis, Tell, flat, lines
 from steep.bench.measure import mean_energy, metrics
 from steep.bench.rows import Row
 from steep.bench.sources import Sources
@@ -54,17 +54,16 @@ def rows(stored: Sequence[Row]) -> list[Row]:
 
 def summary(found: Sequence[Row]) -> list[str]:
     """Say where each method's curve begins and ends, as means over the shifts."""
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in found):
-        own = [row for row in found if row["label"] == label]
+    said = []
+    for name, own in lines(found):
         ends = [[row for row in own if row["step"] == step] for step in (0, max(row["step"] for row in own))]
         told = [
             f"energy {_mean(end, 'energy'):.2f}, loss {_mean(end, 'loss'):.3f}, accuracy {_mean(end, 'accuracy'):.1%}"
             f" after {end[0]['step']} steps"
             for end in ends
         ]
-        lines.append(f"{label}: {'; '.join(dict.fromkeys(told))}")
-    return lines
+        said.append(f"{name}: {'; '.join(dict.fromkeys(told))}")
+    return said
 
 
 def _mean(found: Sequence[Row], name: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,15 @@ def save(image: Image, path: Path) -> None:
     """Write a PNG, whole or not at all."""
     with writing(path) as file:
         file.write(_png(image))
+
+
+def file_name(*words: object) -> str:
+    """Name a picture by what it shows; a word from a recipe stays inside the folder.
+
+    >>> file_name("samples", "fog", None, "../tea")
+    'samples-fog-tea.png'
+    """
+    return re.sub(r"[^A-Za-z0-9_]+", "-", "-".join(str(word) for word in words if word)) + ".png"
 
 
 def inline(images: Tensor, columns: int) -> str:

@@ -172,7 +172,7 @@ def _film(frames: Sequence[Tensor]) -> tuple[Tensor, int]:
 
 
 def _kept(kind: str, images: Tensor, columns: int, cell: Cell, folder: Path) -> dict[str, Any]:
-    file = f"{kind}-{cell.shift}-{cell.label or cell.method}-{cell.key()[:8]}.png"
+    file = pictures.file_name(kind, cell.shift, cell.label or cell.method, cell.key()[:8])
     pictures.save(pictures.grid(images, columns), folder / file)
     return {"kind": kind, "file": file, "columns": columns, "png": pictures.inline(images, columns)}
 
@@ -185,7 +185,7 @@ def more(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def rows(stored: Sequence[Row]) -> list[Row]:
-    """Rows for the distances, the chain, the buffer and the pictures; real images once for each shift."""
+    """Rows for the distances, the chain, the buffer and the pictures; real images once for each shift and seed."""
     found: list[Row] = []
     seen: set[tuple[Any, ...]] = set()
     for row in stored:
@@ -195,7 +195,7 @@ def rows(stored: Sequence[Row]) -> list[Row]:
             found.append(flat("samples", row, part=part, **values))
 
         real = {"label": "real", "method": "real", "setting": "", "of": "real"}
-        where = tuple(spec.get(name) for name in ("data", "source", "shift", "severity", "model"))
+        where = tuple(spec.get(name) for name in ("data", "source", "shift", "severity", "model", "seed"))
         if first := where not in seen:
             seen.add(where)
             one("distance", **{**real, "n": row["samples"], **row["distance_real"]})
@@ -216,9 +216,11 @@ def rows(stored: Sequence[Row]) -> list[Row]:
 def summary(found: Sequence[Row]) -> list[str]:
     """Print the distances of each shift."""
     lines = []
+    several = len({row["seed"] for row in found}) > 1
     for row in found:
         if row["part"] == "distance":
             where = f"{row['source']} → {row['shift']}" if row["source"] else f"{row['data']} {row['shift']}"
+            where += f", seed {row['seed']}" if several else ""
             known = "" if row["of"] == "real" else f", {row['recognised']:.0%} taken for their class"
             lines.append(
                 f"{where}, {row['label']}: mean {row['mean_distance']:.4f}, covariance "
@@ -242,9 +244,9 @@ def panels(found: Sequence[Row], folder: Path) -> list[Path]:
         ]
         if not parts:
             continue
-        name = "-".join(str(word) for word in ("samples", data, source, shift, severity or "", seed or "") if word)
         where = f"{source} → {shift}" if source else f"{data}, {shift}" + (f" {severity}" if severity else "")
-        path = folder / f"{name}.png"
+        where += f", seed {seed}" if seed else ""
+        path = folder / pictures.file_name("samples", data, source, shift, severity, f"seed{seed}" if seed else "")
         pictures.save(pictures.panel(parts, f"Test images, and samples of each model: {where}"), path)
         written.append(path)
     return written

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steep.analysis.spec import Analysis, flat, place
+from steep.analysis.spec import Analysis, flat, lines, place
 from steep.bench.rows import Row
 from steep.errors import InputError
 
@@ -68,8 +68,12 @@ def _where(row: Row) -> tuple[Any, ...]:
 
 def summary(found: Sequence[Row]) -> list[str]:
     """Say, for each parameter, where the mean accuracy is best and worst, over the shifts that every value has."""
-    lines = []
-    points = [row for row in found if row["part"] == "point"]
+    parted = lines([row for row in found if row["part"] == "point"])
+    return [f"{name}, {line}" if len(parted) > 1 else line for name, points in parted for line in _told(points)]
+
+
+def _told(points: Sequence[Row]) -> list[str]:
+    said = []
     for name in dict.fromkeys(row["parameter"] for row in points):
         values: dict[Any, list[float]] = {}
         for row in points:
@@ -79,13 +83,13 @@ def summary(found: Sequence[Row]) -> list[str]:
         means = {value: sum(own) / len(own) for value, own in values.items() if len(own) == most}
         best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
         usual = next(row["value"] for row in points if row["parameter"] == name and row["usual"])
-        lines.append(
+        said.append(
             f"{name}: best {means[best]:.2%} at {best:g}, worst {means[worst]:.2%} at {worst:g}"
             + (f", usual {means[usual]:.2%} at {usual:g}" if usual in means else "")
         )
         if len(means) < len(values):
-            lines.append(f"{name}: {len(values) - len(means)} values are not there for every shift and are left out")
-    return lines
+            said.append(f"{name}: {len(values) - len(means)} values are not there for every shift and are left out")
+    return said
 
 
 ANALYSIS = Analysis(

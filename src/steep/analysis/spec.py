@@ -76,6 +76,23 @@ def flat(analysis: str, row: Row, **values: Any) -> Row:
     }
 
 
+def lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Part flat rows into lines: one method of one model on one data set. Names say the latter where there are several.
+
+    >>> [name for name, _ in lines([{"label": "tea", "data": "mnist"}, {"label": "tea", "data": "cifar10"}])]
+    ['tea on mnist', 'tea on cifar10']
+    """
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["label"], *(row.get(name) for name in _TOGETHER)), []).append(row)
+    if len({key[1:] for key in found}) < 2:
+        return [(key[0], own) for key, own in found.items()]
+    return [(f"{key[0]} on {', '.join(str(word) for word in key[1:4] if word)}", own) for key, own in found.items()]
+
+
+_TOGETHER = ("data", "source", "model", "weights", "weights_sha256", "limit", "size")
+
+
 def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Name the images and the model a row is of: rows that differ only in the method have the same place."""
     names = ("data", "source", "shift", "severity", "model", "weights", "weights_sha256", "protocol", "limit", "size")

@@ -122,7 +122,8 @@ def _numbers(adapter: Adapter, logits: Tensor) -> Tensor:
 
     `adapter.last` would say the same and wait for the device; so the tensors it would read are kept instead.
     """
-    first, final, guard = adapter._steps[0], adapter._steps[-1], adapter._guard
+    raw = adapter.raw
+    first, final = raw.steps[0], raw.steps[-1]
     good = logits.isfinite().all(dim=1)  # damaged images are answered with NaN
     nothing = logits.new_full((), math.nan)
     used = final.used if isinstance(final.used, Tensor) else None
@@ -134,9 +135,9 @@ def _numbers(adapter: Adapter, logits: Tensor) -> Tensor:
         nothing if final.loss is None else final.loss,
         torch.where(good, entropy(logits), nothing).nanmean(),
         logits.new_full((), float(count)) if used is None else used,
-        logits.new_zeros(()) if guard._usual is None else guard._usual[3],
+        raw.undone.to(logits.device, non_blocking=True),  # of a method that never steps it is still on the host
     ]
-    faults = logits.new_zeros(len(REASONS)) if guard._verdict is None else guard._verdict
+    faults = logits.new_zeros(len(REASONS)) if raw.verdict is None else raw.verdict
     # not bincount: on a GPU it waits to learn how many classes there are
     classes = logits.new_zeros(logits.shape[1]).index_add_(0, logits.nan_to_num().argmax(dim=1), good.to(logits.dtype))
     return torch.cat([torch.stack([n.double() for n in numbers]), faults.double(), classes.double()])
@@ -144,9 +145,10 @@ def _numbers(adapter: Adapter, logits: Tensor) -> Tensor:
 
 def _note(adapter: Adapter) -> dict[str, str | bool | None]:
     """What the host knows without asking the device."""
-    final = adapter._steps[-1]
+    raw = adapter.raw
+    final = raw.steps[-1]
     sure = final.moved and not isinstance(final.leap, Tensor)  # a leap on the device may not have happened
-    note = adapter._event or (final.note if sure else None)
+    note = raw.event or (final.note if sure else None)
     after = adapter.predict == "after" or not final.moved
     return {"skipped": None if final.moved else final.note, "idle": final.idle, "after": after, "note": note}
 

@@ -126,9 +126,7 @@ def run(
         "started": started.isoformat(timespec="milliseconds"),
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "env": {
-            "versions": provenance.versions(),
-            "commit": provenance.commit(),
-            "device": provenance.device_name(device),
+            **provenance.stamp(device),
             "precision": _used(cell, model, device),
             "graph": _recorded(model, group),
             "ranks": 1 if group is None else group.size,

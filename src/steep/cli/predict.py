@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from steep.metrics import Detection
     from steep.predicting import Predictions
 
 _SHOWN = 10
@@ -53,6 +54,10 @@ def predict(
     setting: Annotated[str, typer.Option("--setting", help="paper or tuned.")] = "paper",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Updates on each batch.")] = 1,
     episodic: Annotated[bool, typer.Option("--episodic", help="Forget everything before each batch.")] = False,
+    unknown: Annotated[
+        Path | None,
+        typer.Option("--unknown", help="Pictures of no class: says how well the energy tells them from --images."),
+    ] = None,
     device: Annotated[str | None, typer.Option("--device", help="Such as cuda:1 (default: cuda where it is).")] = None,
     save_weights: Annotated[
         Path | None, typer.Option("--save-weights", help="Write the adapted weights, .safetensors.")
@@ -64,11 +69,12 @@ def predict(
     """Predict a folder of pictures with a model that adapts to them.
 
     With a folder for each class it also prints the accuracy, with and without adaptation. A model given as
-    file.py:make runs the code in that file; nothing else does.
+    file.py:make runs the code in that file; nothing else does. With --unknown it adds how well the energy tells the
+    pictures of another folder from these (AUROC, FPR95), with and without adaptation.
 
     Example: steep predict --model wrn-40-2 --weights cifar10-wrn-40-2 --images DIR --size 32 --out preds.csv
 
-    Example: steep predict --model hf:microsoft/resnet-50 --pretrained --images DIR --size 224 --out preds.csv
+    Example: steep predict --model hf:microsoft/resnet-50 --pretrained --images DIR --out preds.csv
 
     Example: steep predict --model net.py:make --weights net.pt --images DIR --method tent --set lr=1e-4 --out preds.csv
     """
@@ -79,7 +85,7 @@ def predict(
     from steep.errors import InputError
     from steep.files import explained, make_folder
     from steep.models import Normalized
-    from steep.predicting import load_model, open_pictures, write_table
+    from steep.predicting import load_model, open_pictures, told_apart, write_table
     from steep.predicting import predict as run
     from steep.predicting.table import check_table
     from steep.recipes import assignment
@@ -92,7 +98,7 @@ def predict(
             with explained(target):
                 make_folder(target.parent)  # now, not after hours of predicting
     names = _names(classes)
-    pictures = open_pictures(images)
+    pictures, strangers = open_pictures(images), None if unknown is None else open_pictures(unknown)
     place = chosen(device)
     loaded = load_model(
         model,
@@ -112,15 +118,14 @@ def predict(
         )
     elif isinstance(loaded.model, Normalized) and mean is None:
         console.print(f"pictures are normalised for the model: {loaded.model.extra_repr()}", markup=False)
+    shown: dict[str, Any] = {"size": size or loaded.size, "channels": loaded.channels, "batch_size": batch_size}
     with bar(console) as progress:
         found = run(
             loaded.model,
             pictures,
             method,
             classes=loaded.classes,
-            size=size or loaded.size,
-            channels=loaded.channels,
-            batch_size=batch_size,
+            **shown,
             shuffle=shuffle,
             seed=seed,
             setting=setting,
@@ -133,6 +138,13 @@ def predict(
     write_table(found.rows, out)
     _save(found, method, save_weights, save_state)
     _tell(console, found, method, out)
+    if strangers is not None:
+        before, after = told_apart(loaded.model, found.adapter, pictures, strangers, **shown)
+        console.print(
+            f"energy tells {after.known:,} pictures from {after.unknown:,} of no class: {_detected(after)} "
+            f"with {method}, {_detected(before)} without adaptation",
+            markup=False,
+        )
 
 
 def _names(file: Path | None) -> tuple[str, ...]:
@@ -191,6 +203,10 @@ def _tell(console: Console, found: Predictions, method: str, out: Path) -> None:
             console.print(f"  {_visible(name)}", markup=False)
         if len(found.unreadable) > _SHOWN:
             console.print(f"  and {len(found.unreadable) - _SHOWN} more; the table says which", markup=False)
+
+
+def _detected(found: Detection) -> str:
+    return f"AUROC {found.auroc:.2%}, FPR95 {found.fpr95:.2%}"
 
 
 def _visible(name: str) -> str:

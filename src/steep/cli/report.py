@@ -21,7 +21,8 @@ def report(
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="terminal (default), markdown, latex, csv, html or docs; of figures: png,svg,pdf."
+            "--format",
+            help="terminal (default), markdown, latex, csv, html or docs; of figures: png,svg,pdf,html,json.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A file to write instead of the screen.")] = None,
@@ -68,13 +69,15 @@ def report(
 
 
 def _text(found: Runs, form: str, title: str | None) -> str:
+    from steep.errors import InputError
     from steep.report.docs import docs
     from steep.report.formats import FORMATS
     from steep.report.page import html
     from steep.report.tables import build
 
-    drawn = form not in FORMATS and found.analyses
-    tables = [] if drawn and not found.rows else build(found.rows)  # a table without rows is an error, which says so
+    if not found.rows and form in FORMATS:
+        raise InputError(f"{form}: expected rows of a bench, got those of analyses only. Choose --format html")
+    tables = build(found.rows) if found.rows else []
     named = title or ", ".join(dict.fromkeys(source.name for source in found.sources))
     if form == "html":
         return html(tables, named, sources=found.sources, analyses=found.analyses, notes=found.notes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,17 +14,18 @@ from typing import Any, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from steep.core import agreement, images, merged, saving
+from steep.core import agreement, given, images, merged, saving
 from steep.core.batch import mean, size, spread
 from steep.core.collapse import Watch
 from steep.core.contexts import fresh_casts, grads, kernels
 from steep.core.distributed import Distributed, Group, current, joined, within
 from steep.core.graph import Graphs
-from steep.core.guard import Guard
+from steep.core.guard import Guard, Raw
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
+from steep.core.recompute import blocks
 from steep.core.source import Classifier, Source, copied
-from steep.errors import CheckpointError, InputError
+from steep.errors import CheckpointError, InputError, SteepWarning
 
 Callback = Callable[["Adapter", Tensor], None]
 """Called with the adapter and its logits after each answered batch: to log, draw or stop."""
@@ -104,10 +105,15 @@ class Adapter:
         self._fast = compile or graph
         with grads(), kernels(self._fast, deterministic):
             self._guard = Guard(guard)
-            classifier = Classifier(_checked(model) if inplace else _copy(_checked(model))).to(device)
-            classifier.compile_forward, classifier.recompute = compile, recompute
-            self._state: State = method.init(Source(classifier, seed, precision, source))
+            with given.left_alone_if_refused(given.checked(model)):
+                classifier = Classifier(model if inplace else given.copy_of(model)).to(device)
+                classifier.compile_forward, classifier.recompute = compile, recompute
+                self._state: State = method.init(Source(classifier, seed, precision, source))
             self._initial = self._state.snapshot()
+        if recompute and not blocks(classifier.net):
+            warnings.warn(
+                "recompute=True: this model has no blocks in a row, nothing is saved", SteepWarning, stacklevel=3
+            )
         self._group = joined(distributed)
         self._same = False  # whether the ranks of the group are known to hold the same
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
@@ -230,30 +236,32 @@ class Adapter:
         return logits
 
     @property
+    def raw(self) -> Raw:
+        """What the last batch did, as tensors on the device, for callbacks that must not wait for it; see `last`."""
+        return self._guard.raw(self._steps, self._event)
+
+    @property
     def last(self) -> Report | None:
         """What the last batch did; None before the first. Reading it waits for the device; not reading is free."""
         with self._lock:
-            return self._report()
-
-    def _report(self) -> Report | None:
-        if self._logits is None:
-            return None
-        first, final = self._steps[0], self._steps[-1]
-        harmful = self._guard.reason if final.moved else None  # a verdict that the host had not read in time
-        count, before, after = self._overall or _overall(first.logits, self._logits)
-        used = count if final.used is None else int(final.used)
-        moved = final.moved and harmful is None and used > 0
-        answered_after = self.predict == "after" or not moved
-        return Report(
-            energy_before=float(before),
-            energy_after=float(after) if answered_after else None,
-            energy_samples=None if final.energy_samples is None else float(final.energy_samples),
-            loss=None if final.loss is None or not used else float(final.loss),
-            used=used if harmful is None else 0,
-            skipped=None if moved else harmful or (final.idle if final.moved else final.note),
-            note=self._event or (final.note if moved and _happened(final) else None),
-            undone=self._guard.undone,
-        )
+            if self._logits is None:
+                return None
+            first, final = self._steps[0], self._steps[-1]
+            harmful = self._guard.reason if final.moved else None  # a verdict that the host had not read in time
+            count, before, after = self._overall or _overall(first.logits, self._logits)
+            used = count if final.used is None else int(final.used)
+            moved = final.moved and harmful is None and used > 0
+            answered_after = self.predict == "after" or not moved
+            return Report(
+                energy_before=float(before),
+                energy_after=float(after) if answered_after else None,
+                energy_samples=None if final.energy_samples is None else float(final.energy_samples),
+                loss=None if final.loss is None or not used else float(final.loss),
+                used=used if harmful is None else 0,
+                skipped=None if moved else harmful or (final.idle if final.moved else final.note),
+                note=self._event or (final.note if moved and _happened(final) else None),
+                undone=self._guard.undone,
+            )
 
     def reset(self) -> None:
         """Go back to the source model and to the first random number: from here everything replays exactly."""
@@ -262,7 +270,6 @@ class Adapter:
             self._guard.forget()
             self._watch.forget()
             self._forget()
-            self._same = False
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that moves, as plain data for `torch.save`; the frozen weights stay with the model."""
@@ -311,7 +318,6 @@ class Adapter:
                 raise CheckpointError(f"state: incomplete or damaged ({error!r})") from error
             self._initial = copied(dict(saved["initial"]))
             self._forget()
-            self._same = False
 
     def options(self) -> dict[str, Any]:
         """How this adapter was made, besides its model and method."""
@@ -355,30 +361,7 @@ class Adapter:
         self._lock = threading.RLock()
 
     def _forget(self) -> None:
-        self._steps, self._logits, self._event, self._overall = [], None, None, None
-
-
-def _checked(model: nn.Module) -> nn.Module:
-    """Refuse what is no model, or has no weights yet."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if nn.parameter.is_lazy(tensor):
-            raise InputError(f"model: {name} has no shape yet. Run a batch through the model once, before adapting it")
-        if tensor.is_meta:
-            raise InputError(f"model: {name} is on the meta device and has no values. Load its weights first")
-    return model
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    """Make the private copy, or say why there can be none."""
-    try:
-        return copy.deepcopy(model)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"model: cannot be copied ({error}). torch's old weight_norm and spectral_norm are a common cause: use "
-            "those of torch.nn.utils.parametrizations, or remove them"
-        ) from error
+        self._steps, self._logits, self._event, self._overall, self._same = [], None, None, None, False
 
 
 def _gap(step: Step) -> Tensor | None:

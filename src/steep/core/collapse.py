@@ -60,7 +60,8 @@ class Watch:
             ]
         )
         if self.mean is not None:  # an answer that is not finite belongs to a step that is being undone
-            now = torch.where(now.isfinite().all(), FADE * self.mean + (1 - FADE) * now, self.mean)
+            mean_so_far = self.mean.to(now.device)  # it may have come from a file
+            now = torch.where(now.isfinite().all(), FADE * mean_so_far + (1 - FADE) * now, mean_so_far)
         self.mean = now
         self.batches += 1
         if self.batches % PERIOD:

@@ -59,7 +59,7 @@ def update(optimizer: torch.optim.Optimizer, when: Tensor | None = None) -> None
     average_gradients([p for group in optimizer.param_groups for p in group["params"]])
     if when is None:
         optimizer.step()
-    elif not getattr(optimizer, "_step_supports_amp_scaling", False):  # not a fused one: the host must decide
+    elif not all(group.get("fused") for group in optimizer.param_groups):  # the host must decide
         if bool(when):
             optimizer.step()
     else:

@@ -50,11 +50,17 @@ class Graphs:
             return work(x)
         if not self._shows_all(state):
             return work(x)
-        key = name, x.shape, x.dtype
+        autocast = (
+            torch.is_autocast_enabled("cuda"),
+            torch.get_autocast_dtype("cuda"),
+        )  # the caller's, which is recorded
+        key = name, x.shape, x.dtype, autocast
         known = self.recordings.get(key)
         if known is not None and known.addresses != _addresses(state):
-            del self.recordings[key]
-            known, self._times[key] = None, 0
+            # all of them: they share memory, which is safe only while they are replayed in the order of recording
+            self.recordings.clear()
+            self._times.clear()
+            known = None
         if known is None:
             self._times[key] = self._times.get(key, 0) + 1
             if self._times[key] <= WARM or len(self.recordings) >= MOST:
@@ -81,6 +87,9 @@ class Graphs:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 result = work(images)
         except RuntimeError as error:
+            for field in fields(state):  # what was to be put back was never computed: there is nothing to put back
+                if hasattr(value := getattr(state, field.name), "mark"):
+                    value.mark()
             host.revert(state)  # recording runs no kernel, but it runs the method's Python
             self._give_up(str(error))
             return None

@@ -8,7 +8,7 @@ generator, say), before the next step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +42,15 @@ class Attempt(NamedTuple):
     undone: bool = False  # whether tensors were put right on the device, where the verdict says so
 
 
+class Raw(NamedTuple):
+    """What the last batch did, as the device has it: passing a tensor on is free, reading it waits."""
+
+    steps: Sequence[Step]  # none before the first batch
+    event: str | None  # what the watch did
+    undone: Tensor  # steps undone so far, (); on the host where nothing was judged yet
+    verdict: Tensor | None  # of the last step, a flag for each of REASONS; None if there was nothing to judge
+
+
 Work = Callable[[Tensor], Any]
 
 
@@ -67,11 +76,11 @@ class Guard:
         """
         self.settle()
         self._forget_last()
-        host = None if self.mode == "off" else Host(state)
+        host = Host(state)
         try:
             attempt: Attempt = run(lambda x: self._attempt(method, state, x), x)
         except BaseException:
-            if host is None:
+            if self.mode == "off":
                 state.model.forget_gradients()
             else:
                 if self._copies is not None:
@@ -79,7 +88,7 @@ class Guard:
                 host.revert(state)
             raise
         step, self._verdict = attempt.step, attempt.verdict
-        if host is None or attempt.verdict is None:
+        if attempt.verdict is None:
             return step
         if not (attempt.undone and host.empty):
             self._pending = state, host, attempt
@@ -122,6 +131,10 @@ class Guard:
     def undone(self) -> int:
         """How many steps were undone since the start or the last reset."""
         return int(self._usual[3])
+
+    def raw(self, steps: Sequence[Step], event: str | None) -> Raw:
+        """Put what the guard knows beside what the adapter knows, without waiting for the device."""
+        return Raw(steps, event, self._usual[3], self._verdict)
 
     @property
     def reason(self) -> str | None:

@@ -24,12 +24,15 @@ class Copies:
     def __init__(self, state: State) -> None:
         self.tensors = tensors(state)
         self.flat = _flat(self.tensors)
+        self.places = state.model.places()
 
     @torch.no_grad()
     def revert(self) -> None:
         """Put every tensor back."""
         for group, copy in self.flat.items():
             _spread(copy, _group(self.tensors, group))
+        for held, name, tensor in self.places:
+            held[name] = tensor  # a forward may have put another in its place
 
     @torch.no_grad()
     def revert_where(self, bad: Tensor, state: State) -> bool:

@@ -57,7 +57,7 @@ class Watch:
         self.distances: list[Tensor] = []  # ends before a layer without statistics of a training set
         self.settled = True
         self._model, self._stop, self._looks = model, stop, True
-        self._layers = [] if hasattr(model.net, "_orig_mod") else [m for m in model.modules() if is_norm(m)]
+        self._layers = [] if hasattr(model.net, "_orig_mod") else [m for m in model.modules() if _normalises(m)]
 
     def __enter__(self) -> Watch:
         # a compiled forward would have to be compiled once more for the hooks
@@ -82,6 +82,11 @@ class Watch:
         self._looks = distance is not None and len(self.distances) < 2
         if self._stop and not self._looks:
             raise _Enough
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Whether it is itself a norm layer: timm's ConvNormAct is named like one, and holds one."""
+    return is_norm(module) and not any(is_norm(inner) for inner in module.modules() if inner is not module)
 
 
 class _Enough(Exception):

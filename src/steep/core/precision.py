@@ -60,7 +60,7 @@ def lower(net: nn.Module, dtype: torch.dtype) -> None:
 def arrange(net: nn.Module, *, fast: bool) -> torch.memory_format:
     """Choose how the model's weights and its images lie in memory: channels last where speed is asked for."""
     for module in net.modules():
-        if isinstance(module, nn.GroupNorm):
+        if isinstance(module, nn.GroupNorm) and _contiguous_on_cpu not in module._forward_pre_hooks.values():
             module.register_forward_pre_hook(_contiguous_on_cpu)
     if not fast:
         return torch.preserve_format

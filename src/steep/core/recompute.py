@@ -15,14 +15,16 @@ from steep.core.distributed import carried
 @contextmanager
 def recomputed(net: nn.Module) -> Iterator[None]:
     """Inside, each block of the network keeps its input only."""
-    found = blocks(net)
-    for block in found:
+    own = {block: vars(block).get("forward") for block in blocks(net)}  # another library may have put one there
+    for block in own:
         block.forward = _Recomputed(block.forward)
     try:
         yield
     finally:
-        for block in found:
+        for block, forward in own.items():
             del block.forward  # the class's own shows again
+            if forward is not None:
+                block.forward = forward
 
 
 class _Recomputed:
@@ -35,16 +37,19 @@ class _Recomputed:
 
 
 def blocks(net: nn.Module) -> list[nn.Module]:
-    """The outermost parts that stand in a row (in a Sequential or ModuleList) and have parts themselves.
+    """The innermost parts that stand in a row (in a Sequential or ModuleList) and have several layers with weights.
 
-    That is a residual block or a transformer layer in most models. A network without such rows is one block.
+    That is a residual block or a transformer layer in most models. A network without such rows has none.
     """
-    found: list[nn.Module] = []
-    for child in net.children():
-        if isinstance(child, (nn.Sequential, nn.ModuleList)):
-            for part in child:
-                has_parts = any(True for _ in part.children())
-                found += blocks(part) or ([part] if has_parts else [])
-        else:
-            found += blocks(child)
-    return found
+    found: dict[nn.Module, None] = {}  # a block may stand in several places
+    parts = list(net) if isinstance(net, (nn.Sequential, nn.ModuleList)) else []
+    for child in parts or net.children():
+        inner = blocks(child)
+        found.update(dict.fromkeys(inner))
+        if parts and not inner and _weights(child) > 1:
+            found[child] = None
+    return list(found)
+
+
+def _weights(part: nn.Module) -> int:
+    return sum(isinstance(layer, (nn.modules.conv._ConvNd, nn.Linear)) for layer in part.modules())

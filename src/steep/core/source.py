@@ -20,7 +20,8 @@ from steep.core.precision import arrange, half_precision, lower
 from steep.core.recompute import recomputed
 from steep.errors import CheckpointError, InputError, SteepWarning
 
-MOST_SHAPES = 8  # as many programs as torch keeps of one function
+MOST_SHAPES = 8  # that one adapter compiles for
+MOST_PROGRAMS = 256  # that torch keeps of the forward pass, those of all adapters of the process counted together
 T = TypeVar("T")
 
 
@@ -84,11 +85,21 @@ class Classifier(nn.Module):
         if self._compiled is None:
             self._compiled = torch.compile(self._logits, dynamic=False)
         try:
-            return self._compiled(x)
+            with torch._dynamo.config.patch(recompile_limit=MOST_PROGRAMS):
+                return self._compiled(x)
         except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
             self.compile_forward = False
             warnings.warn(f"compile=True: this model runs uncompiled: {error}", SteepWarning, stacklevel=3)
             return self._logits(x)
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """Inside, the forward pass is not compiled: for work whose settings change from call to call."""
+        compiled, self.compile_forward = self.compile_forward, False
+        try:
+            yield
+        finally:
+            self.compile_forward = compiled
 
     def _seen_before(self, shape: torch.Size) -> bool:
         """Whether a shape has come in an earlier batch.
@@ -136,6 +147,15 @@ class Classifier(nn.Module):
             ]
         # looked up anew: a forward may put another tensor in a buffer's place
         return {path: held[name] for path, held, name in self._places if held[name] is not None}
+
+    def places(self) -> list[tuple[dict[str, Any], str, Tensor | None]]:
+        """Where what may move is held, and what is there now."""
+        self.moving()
+        return [(held, name, held[name]) for _, held, name in self._places or []]
+
+    def look_again(self) -> None:
+        """Find anew what may move, after a choice of parameters."""
+        self._places = None
 
     def forget_gradients(self) -> None:
         """Clear what a step that did not end well has left behind: the next one would add to it."""
@@ -198,6 +218,7 @@ class Source:
         if self.model.low is not None:
             lower(net, self.model.low)
         self.model.layout = arrange(net, fast=self.model.low is not None or self.precision == "auto")
+        self.model.look_again()
         return self.model
 
 

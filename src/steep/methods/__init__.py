@@ -153,10 +153,11 @@ def adapt(
         bad_images: a batch with NaN, Inf or values far out of range: "raise" refuses it, "nan" adapts on the good
             images and answers NaN for the others.
         deterministic: use only kernels that give the same bits every time, or refuse naming the one that cannot.
-        compile: run the model through `torch.compile`; the first batch then takes a minute, the others less time.
+        compile: run the model through `torch.compile`, each shape from its second batch on, which then takes long.
         graph: on a CUDA device, record a step as one graph and replay it; where that cannot be, warn and go on.
         recompute: keep few activations and compute them again for the gradient: less memory, more time.
-        inplace: adapt the model given instead of a copy of it, for models of which two do not fit.
+        inplace: adapt the model given instead of a copy of it, for models of which two do not fit. It stays set up for
+            adapting (its own statistics or the batch's, hooks, no gradients); `merged()` gives an ordinary one.
         distributed: True to adapt together with all other ranks of `torch.distributed`, or a process group: each gives
             its part of the batch, which may be empty, and gets the logits of its images; the parameters are one
             process's (docs/scaling.md). False, the default, adapts alone.

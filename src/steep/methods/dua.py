@@ -49,16 +49,18 @@ class Dua(Method[DuaState]):
         logits = state.model(x)
         new = first(x, self.images - state.seen)
         layers = norm.batch_norms(state.model, running=True)
-        for image in new:
-            state.seen += 1
-            copies = self.augment(image, state.generator)
-            try:
+        momenta = [layer.momentum for layer in layers]
+        try:
+            for image in new:
+                state.seen += 1
+                copies = self.augment(image, state.generator)
                 for layer in layers:
                     layer.training, layer.momentum = True, self.momentum * self.decay**state.seen + self.floor
-                state.model(copies)
-            finally:
-                for layer in layers:
-                    layer.training = False
+                with state.model.uncompiled():  # a program would hold the momentum of one image
+                    state.model(copies)
+        finally:
+            for layer, momentum in zip(layers, momenta, strict=True):
+                layer.training, layer.momentum = False, momentum
         return Step(logits, used=len(new), moved=len(new) > 0)
 
     def repeats(self, state: DuaState) -> bool:

@@ -92,7 +92,10 @@ def load_model(
     elif door in _DOORS and rest:
         pretrained = pretrained or (door == "hf" and Path(rest).expanduser().is_dir())  # a folder brings its weights
         if not pretrained and stored is None:
-            raise InputError(f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them")
+            folder = ", or a folder that save_pretrained wrote (there is none of this name)" if door == "hf" else ""
+            raise InputError(
+                f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them{folder}"
+            )
         made = _made(name, lambda: _DOORS[door](rest, count, pretrained and stored is None))
     else:
         made = _Made(_named(name, count, planes, stored is not None))

@@ -101,7 +101,7 @@ def predict(
     names: tuple[str, ...] = tuple(classes)
     remark: str | None = None
     scores: list[tuple[Tensor, Tensor, Tensor]] = []  # (logits, logits without adaptation, labels) of labelled pictures
-    for numbers, pixels in _batches(pictures, order, batch_size, size, channels, unreadable):
+    for numbers, pixels in batches(pictures, order, batch_size, size, channels, unreadable):
         x = to_device(pixels, adapter.device)
         logits = adapter(x)
         if not labels:  # only now is it known how many classes the model has
@@ -175,7 +175,7 @@ def _record(
         rows[number] = Row(pictures.names[number], names[best] if names else str(best), p, e, skipped)
 
 
-def _batches(
+def batches(
     pictures: Pictures,
     order: NDArray[np.int64],
     batch_size: int,

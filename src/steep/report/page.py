@@ -21,7 +21,7 @@ from steep.report.charts import CHARTS
 from steep.report.figures import Figure, analysed, of
 from steep.report.markup import Html, data, el, join
 from steep.report.runs import Source
-from steep.report.summary import facts, headline, ranked
+from steep.report.summary import facts, facts_of_analyses, headline, ranked
 from steep.report.tables import Table, plain
 from steep.version import __version__
 
@@ -56,6 +56,7 @@ def html(
     body = [_group(group, number, charts, alone=len(groups) == 1) for number, group in enumerate(groups, 1)]
     further = _analyses(analyses, charts)
     rows = [row for group in groups for row in group[0].rows]
+    known = facts(rows) if rows else facts_of_analyses(analyses)
     links = [el("li", el("a", group[0].title, href=f"#part-{number}")) for number, group in enumerate(groups, 1)]
     links += [el("li", el("a", "Analyses", href="#analyses"))] if further else []
     main = el(
@@ -67,7 +68,7 @@ def html(
         _files(sources),
         id="main",
     )
-    return _document(title, join(_header(title, groups, rows), main, _footer()), charts)
+    return _document(title, join(_header(title, groups, known), main, _footer()), charts)
 
 
 class _Charts:
@@ -133,15 +134,15 @@ def _analyses(analyses: Sequence[Row], charts: _Charts) -> Html | None:
     return el("article", el("h2", "Analyses", id="analyses"), said, why, drawn, pictures.grids(analyses))
 
 
-def _header(title: str, groups: Sequence[Sequence[Table]], rows: Sequence[Row]) -> Html:
-    told = [el("div", el("dt", name), el("dd", value)) for name, value in facts(rows).items()] if rows else []
+def _header(title: str, groups: Sequence[Sequence[Table]], known: dict[str, str]) -> Html:
+    told = [el("div", el("dt", name), el("dd", value)) for name, value in known.items()]
     return el(
         "header",
         el("p", el("span", "steep", class_="brand"), " test-time adaptation report", class_="kicker"),
         el("button", "dark", type="button", id="theme", aria_pressed="false", aria_label="dark theme"),
         el("h1", title),
         el("p", headline(groups[0][0]), class_="lead") if len(groups) == 1 else None,
-        el("dl", *told, class_="facts"),
+        el("dl", *told, class_="facts") if told else None,
     )
 
 

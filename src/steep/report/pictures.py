@@ -34,12 +34,19 @@ def grids(rows: Sequence[Row]) -> Html | None:
             continue
         left -= len(text)
         places.setdefault(_place(row), []).append(row)
+    several = len({place[-1] for place in places}) > 1
     told = {(_place(row), row.get("label")): row for row in rows if row.get("part") == "distance"}
     parts = []
     for place, own in places.items():
         own.sort(key=lambda row: _ORDER.index(row["kind"]) if row.get("kind") in _ORDER else len(_ORDER))
         shown = [_picture(row, told.get((place, row.get("label")))) for row in own]
-        parts.append(el("section", el("h4", _where(*place)), el("div", *shown, class_="grids")))
+        parts.append(
+            el(
+                "section",
+                el("h4", _where(*place[:-1], run=place[-1] if several else None)),
+                el("div", *shown, class_="grids"),
+            )
+        )
     if gone:
         why = f"{gone} pictures are not shown: no PNG in their rows, or more than a page should carry."
         parts.append(el("p", why, class_="note"))
@@ -57,12 +64,13 @@ def _picture(row: Row, distance: Row | None) -> Html:
 
 
 def _place(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in ("data", "source", "shift", "severity", "seed"))
+    return tuple(row.get(name) for name in ("data", "source", "shift", "severity", "seed", "run"))
 
 
-def _where(data: Any, source: Any, shift: Any, severity: Any, seed: Any) -> str:
+def _where(data: Any, source: Any, shift: Any, severity: Any, seed: Any, *, run: Any) -> str:
     place = f"{source} → {shift}" if source else f"{data}, {shift}"
-    return plain(place + (f" {severity}" if severity else "") + (f", seed {seed}" if seed else ""))
+    place += (f" {severity}" if severity else "") + (f", seed {seed}" if seed else "")
+    return plain(place + (f", run {run}" if run else ""))
 
 
 def _is_png(text: str) -> bool:

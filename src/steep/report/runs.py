@@ -52,6 +52,9 @@ def read(paths: Sequence[Path]) -> Runs:
     notes = []
     for path in paths:
         for file in _files(path):
+            if _has(file, "benchmark"):  # of a script in benchmarks/
+                notes.append(f"{_name(file, 0)} holds measurements of speed or memory, not of cells; it is left out")
+                continue
             if file.resolve() in files:
                 notes.append(f"{_name(file, 0)} was named more than once; it counts once")
             files.setdefault(file.resolve(), file)
@@ -77,25 +80,25 @@ def _files(path: Path) -> list[Path]:
 
 
 def _source(name: str, path: Path) -> Source:
-    flat = _is_flat(path)
+    flat = _has(path, "analysis")
     rows = read_flat(path) if flat else read_rows(path)
     return Source(
         name=name,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         # what an analysis stores of its cells is made flat by it; those rows are no bench's
         rows=tuple(row for row in rows if "analysis" not in row),
-        analyses=tuple(rows) if flat else (),
+        analyses=tuple({**row, "run": name} for row in rows) if flat else (),  # two runs are never one figure
     )
 
 
-def _is_flat(path: Path) -> bool:
-    """Tell flat rows of an analysis, which have no spec, from rows of cells: by the first, since files do not mix."""
+def _has(path: Path, kind: str) -> bool:
+    """Tell rows of an analysis or benchmark, which have no spec, from those of cells: by the first of the file."""
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline())
     except (OSError, ValueError):
         return False  # said where rows of cells are read
-    return isinstance(first, dict) and "analysis" in first and "spec" not in first
+    return isinstance(first, dict) and kind in first and "spec" not in first
 
 
 def _names(files: Sequence[Path]) -> list[str]:

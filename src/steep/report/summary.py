@@ -68,13 +68,28 @@ def facts(rows: Sequence[Row]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
+def facts_of_analyses(rows: Sequence[Row]) -> dict[str, str]:
+    """Say the same of flat rows, for a page that has no others."""
+    found = {
+        "analyses": _every(row["analysis"] for row in rows),
+        "data": _every(row.get("data") for row in rows),
+        "model": _every(row.get("model") for row in rows),
+        "methods": _every(row.get("label") for row in rows if row.get("label") != "real"),
+        "when": _when(rows),
+        "device": _every(row.get("device") for row in rows),
+        "commit": _every(str(row["commit"])[:12] for row in rows if row.get("commit")),
+        "versions": _every(f"steep {row['steep']}" for row in rows if row.get("steep")),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
 def _every(values: object) -> str:
     kinds = dict.fromkeys(plain(value) for value in values if value)  # type: ignore[attr-defined]
     return ", ".join(kinds)
 
 
 def _when(rows: Sequence[Row]) -> str:
-    times = sorted(plain(row[name])[:16].replace("T", " ") for row in rows for name in ("started", "finished")
+    times = sorted(plain(row[name])[:16].replace("T", " ") for row in rows for name in ("started", "finished", "when")
                    if row.get(name))  # fmt: skip
     if not times:
         return ""

@@ -41,7 +41,9 @@ def chart(rows: Rows) -> Any:
         panels.append(_panel(alt, own, errors, most, index % _COLUMNS == 0))
     every = some(rows, "calibration", "errors")
     shifts = every[0]["shift"] if every[0]["shifts"] <= 3 else f"{every[0]['shifts']} shifts together"
-    said = [f"{shifts}; bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated"]
+    finer = f"; ECE, MCE: of {every[0]['error_bins']} finer bins" if every[0].get("error_bins") else ""
+    said = [f"{shifts}{finer}"]
+    said += ["bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated"]
     uneven = len({(row["shifts"], row["seeds"], row["n"]) for row in every}) > 1
     said += ["methods were not run on the same number of sets: compare with care"] if uneven else []
     told = "; ".join(f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in found["errors"])

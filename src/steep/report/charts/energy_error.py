@@ -101,14 +101,14 @@ def chart(rows: Rows) -> Any:
         .properties(title="Loss against energy, one point for each shift", width=300, height=260)
     )
     gone = len(every) - len(found["shifts"])
-    said = [f"model: {label}; over each bar: its images"] + (
+    said = ["over each bar: its images"] + (
         [f"{gone} shifts with answers that are not finite are not drawn"] if gone else []
     )
     names = ", ".join(spoken(name) for name in order({p["shift"] for p in found["shifts"]}))
     return finish(
         alt.hconcat(alt.layer(bars, counts), points, spacing=36),
         every,
-        "Energy and errors",
+        f"Energy and errors: {label}",
         said,
         f"Left: error rate in groups of equal width in energy. Right: mean loss against mean energy for {names}.",
     )

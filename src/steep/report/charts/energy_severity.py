@@ -70,9 +70,7 @@ def chart(rows: Rows) -> Any:
             small.append(_both(alt, own, severities, domains, (98, 85), _titled(spoken(shift), rank.get(shift)), ends))
         top = alt.hconcat(both, scatter, spacing=40).resolve_scale(color="independent")
         parts = [top, alt.concat(*small, columns=_COLUMNS, spacing=12)]
-    said = [
-        f"method: {every[0]['label']}; bars: accuracy gain over the source model, left; line: energy reduction, right"
-    ]
+    said = ["bars: accuracy gain over the source model, left; line: energy reduction, right"]
     lone = len([row for row in every if not finite(row, "energy_reduction", "gain")])
     said += (
         [f"{lone} of {len(every)} runs lack a source model on the same images or are not finite: not drawn"]
@@ -84,7 +82,7 @@ def chart(rows: Rows) -> Any:
     return finish(
         alt.vconcat(*parts, spacing=24),
         every,
-        "Energy reduction and accuracy gain, by severity",
+        f"Energy reduction and accuracy gain, by severity: {every[0]['label']}",
         said,
         f"Bars and lines by severity over all and for each of {', '.join(map(spoken, shifts))}; "
         "a scatter plot of gain against energy reduction.",

@@ -16,7 +16,7 @@ VERSION = 1
 """The newest version of a row that is understood here."""
 
 _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_FIGURE = ("data", "source", "model", "weights", "weights_sha256", "limit", "size")
+_FIGURE = ("run", "data", "source", "model", "weights", "weights_sha256", "limit", "size")
 _ONE_METHOD = ("energy-error", "energy-severity")
 
 
@@ -36,6 +36,10 @@ def read(path: str | Path) -> Rows:
             row["analysis"]
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{file}: line {number} is not the row of an analysis ({error!r})") from error
+        if row.get("part") == "start":
+            raise InputError(
+                f"{file}: expected flat rows, got a Recorder's. Run: steep analyze stream {file.name} --out FOLDER"
+            )
         if version > VERSION:
             raise InputError(f"{file}: line {number} was written by a newer steep (version {version}). Upgrade steep")
         found.append({name: _NAMES.get(v, v) if isinstance(v, str) else v for name, v in row.items()})
@@ -43,7 +47,7 @@ def read(path: str | Path) -> Rows:
 
 
 def figures(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
-    """Part rows into those of one figure each: one analysis of one model on one data set. The name says which.
+    """Part rows into those of one figure each: one analysis, in one run, of one model on one data set.
 
     >>> list(figures([{"analysis": "calibration", "data": "digits-c", "model": "wrn-10-1", "label": "tea"}]))
     ['calibration digits-c wrn-10-1']
@@ -55,9 +59,9 @@ def figures(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
         parted.setdefault((*key, own), []).append(row)
     named: dict[str, Rows] = {}
     for key, own in parted.items():
-        words = [str(word) for word in (*key[:4], key[-1]) if word]
+        words = [str(word) for word in (key[0], *key[2:5], key[-1]) if word]
         name = " ".join(words)
-        while name in named:  # the same data and model, other weights
+        while name in named:  # the same data and model, other weights or another run
             name += "′"
         named[name] = own
     return named

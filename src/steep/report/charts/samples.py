@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, some
+from steep.report.charts.rows import Rows, finite, mean, some
 from steep.report.charts.style import altair, coloured, finish, shaped, spoken
 
 _DISTANCES = (("mean_distance", "of means"), ("covariance_distance", "of covariances"))
 
 
 def tables(rows: Rows) -> dict[str, Rows]:
-    """The distances of each model's samples, of chains over SGLD steps, and of the buffer over batches."""
+    """Distances: of each model's samples, a mean over seeds; of chains over SGLD steps; of the buffer over batches."""
     some(rows, "samples")
     numbers = tuple(name for name, _ in _DISTANCES)
     about = ("shift", "severity", "label", "seed")
@@ -20,14 +20,27 @@ def tables(rows: Rows) -> dict[str, Rows]:
         "chain": (*about, "step", "energy", *numbers),
         "buffer": (*about, "batch", "travelled", "moved", "chains", *numbers),
     }
-    return {
+    found = {
         part: [{n: row.get(n) for n in names} for row in rows if row["part"] == part and finite(row, *numbers)]
         for part, names in parts.items()
     }
+    return {**found, "distance": _over_seeds(found["distance"])}
+
+
+def _over_seeds(distances: Rows) -> Rows:
+    """One row for each label: bars of several seeds would stand on top of each other, and look like their sum."""
+    names = ("shift", "severity", "label", "of", "n")
+    parted: dict[tuple[Any, ...], Rows] = {}
+    for row in distances:
+        parted.setdefault(tuple(row[name] for name in names), []).append(row)
+    return [
+        {**dict(zip(names, key, strict=True)), "seeds": len(own), **{name: mean(own, name) for name, _ in _DISTANCES}}
+        for key, own in parted.items()
+    ]
 
 
 def chart(rows: Rows) -> Any:
-    """For each shift: distances as bars, and over SGLD steps and batches as lines."""
+    """For each shift: distances as bars, a mean over seeds, and over SGLD steps and batches as lines."""
     alt = altair()
     found = tables(rows)
     every = some(rows, "samples", "distance")
@@ -63,9 +76,9 @@ def _line(alt: Any, own: dict[str, Rows], labels: list[str], shift: str) -> Any:
             x=alt.X("label:N", title=None, sort=labels).axis(labelAngle=-40, labelOverlap=False),
             y=alt.Y(f"{name}:Q", title=f"distance {title}").axis(tickCount=5),
             color=colour,
-            tooltip=["label:N", "n:Q", alt.Tooltip(f"{name}:Q", format=".4g")],
+            tooltip=["label:N", "n:Q", "seeds:Q", alt.Tooltip(f"{name}:Q", format=".4g")],
         )
-        .properties(title=title.removeprefix("of ").capitalize(), width=24 * len(own["distance"]), height=150)
+        .properties(title=title.removeprefix("of ").capitalize(), width=32 * len(own["distance"]), height=150)
         for name, title in _DISTANCES
     ]
     panels.append(

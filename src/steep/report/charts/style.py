@@ -165,7 +165,8 @@ def finish(chart: Any, rows: Sequence[dict[str, Any]], title: str, said: Sequenc
     made = [f"steep {first['steep']}" if first.get("steep") else "", f"commit {str(first.get('commit'))[:12]}"]
     on = [f"on {first['device']}" if first.get("device") else "", (first.get("when") or "")[:10]]
     few = f"first {first['limit']} images of each set" if first.get("limit") else ""
-    line = " · ".join(word for word in (", ".join(what), few, *on, *made) if word)
+    run = f"run {first['run']}" if first.get("run") else ""
+    line = " · ".join(word for word in (run, ", ".join(what), few, *on, *made) if word)
     head = {"text": title, "subtitle": [*said, line], "frame": "bounds", "fontSize": 16}
     head |= {"subtitleColor": "#57606a", "subtitleFontSize": 11}
     return chart.properties(title=head, description=f"{title}. {description}")

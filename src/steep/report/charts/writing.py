@@ -1,4 +1,4 @@
-"""Figures as files: each chart in the formats asked for, and the numbers behind it as CSV."""
+"""Figures as files: any chart in the formats asked for, and the numbers behind it as CSV."""
 
 from __future__ import annotations
 
@@ -39,32 +39,40 @@ def write(rows: Rows, folder: Path, asked: Sequence[str]) -> list[Path]:
 
     written = []
     parted = figures(rows)
+    taken: set[str] = set()
     for title, own in parted.items():
-        name = own[0]["analysis"] if len(parted) == 1 else _file_name(title)
+        name = free(file_name(own[0]["analysis"] if len(parted) == 1 else title), taken)
         for table, records in TABLES[own[0]["analysis"]](own).items():
-            written.append(_whole(folder / f"{name}-{table}.csv", _csv(records)))
+            written.append(put(folder / f"{name}-{table}.csv", as_csv(records)))
         if asked:
             spec = CHARTS[own[0]["analysis"]](own).to_dict()
-            written += [_whole(folder / f"{name}.{form}", _render(form)(spec)) for form in asked]
+            written += [put(folder / f"{name}.{form}", render(form)(spec)) for form in asked]
     return written
 
 
-def _whole(path: Path, content: bytes) -> Path:
+def put(path: Path, content: bytes) -> Path:
+    """Write a file, whole or not at all, and name it."""
     with writing(path) as file:
         file.write(content)
     return path
 
 
-def _csv(records: Rows) -> bytes:
+def as_csv(records: Sequence[dict[str, Any]]) -> bytes:
+    """Write records as CSV: one column for each name, text kept from being taken for a formula.
+
+    >>> as_csv([{"method": "=tea", "gain": 1.5}])
+    b"method,gain\\n'=tea,1.5\\n"
+    """
     out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n")
+    lines = csv.writer(out, lineterminator="\n")
     names = list(dict.fromkeys(name for record in records for name in record))
-    write.writerow(names)
-    write.writerows([harmless(record.get(name)) for name in names] for record in records)
+    lines.writerow(names)
+    lines.writerows([harmless(record.get(name)) for name in names] for record in records)
     return out.getvalue().encode()
 
 
-def _render(form: str) -> Callable[[dict[str, Any]], bytes]:
+def render(form: str) -> Callable[[dict[str, Any]], bytes]:
+    """Give what turns Vega-Lite into the bytes of a file."""
     if form == "json":
         return lambda spec: json.dumps(spec).encode()
     altair()
@@ -81,10 +89,24 @@ def _render(form: str) -> Callable[[dict[str, Any]], bytes]:
     return makers[form]
 
 
-def _file_name(title: str) -> str:
-    """Make a file name of a title.
+def file_name(text: str) -> str:
+    """Make a name that every file system takes, whatever a row says.
 
-    >>> _file_name("energy-severity cifar10-c wrn-40-2 tea (tuned)")
-    'energy-severity-cifar10-c-wrn-40-2-tea-tuned'
+    >>> file_name("cifar10-c, s5: wrn-28-10, reset ../../etc/passwd")
+    'cifar10-c-s5-wrn-28-10-reset-etc-passwd'
     """
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", title.replace("′", "-other")).strip("-.")
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:120] or "figure"
+
+
+def free(name: str, taken: set[str]) -> str:
+    """Give a name that no other figure has: two may differ in what their title does not say.
+
+    >>> free("speed", {"speed"})
+    'speed-2'
+    """
+    found, count = name, 1
+    while found.lower() in taken:
+        count += 1
+        found = f"{name}-{count}"
+    taken.add(found.lower())
+    return found
