@@ -143,7 +143,8 @@ def _measured(
     options: Mapping[str, Any],
     tell: Tell,
 ) -> Row:
-    assert analysis.measure is not None
+    if analysis.measure is None:
+        raise InputError(f"analysis: {analysis.name} measures no cells of its own. Run it as a bench")
     started = datetime.now(UTC)
     found = analysis.measure(cell, sources, device, folder=folder, options=options, tell=tell)
     return {

@@ -171,8 +171,8 @@ def adapt(
     >>> adapter = steep.adapt(model, "tea", sgld_steps=2)
     >>> for x in [torch.rand(16, 3, 32, 32)]:            # your unlabelled stream
     ...     logits = adapter(x)
-    >>> adapter.last.energy_after < adapter.last.energy_before
-    True
+    >>> logits.shape, adapter.last.used, adapter.last.skipped
+    (torch.Size([16, 10]), 16, None)
     """
     return Adapter(
         model,
