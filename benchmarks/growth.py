@@ -116,7 +116,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         *panels, columns=3, title="Time of a batch (points) and counted work scaled to the base (dashes)"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    chart.save(path, scale_factor=2)
+    chart.save(path, scale_factor=1.4)
 
 
 if __name__ == "__main__":
