@@ -8,7 +8,7 @@ from typing import Any
 
 from steep.analysis.spec import Analysis, flat, lines
 from steep.bench.measure import DIAGRAM_BINS, ERROR_BINS
-from steep.bench.rows import Row
+from steep.bench.rows import Row, pooled
 from steep.metrics import Reliability
 
 
@@ -37,26 +37,17 @@ def rows(stored: Sequence[Row]) -> list[Row]:
     return found
 
 
-def pooled(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
+def together(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
     """Take the bins of several sets as those of one; None where a set has answers that are not finite."""
     if any(row.get(name) is None for row in stored):
         return None
-    counts = [sum(row[name]["counts"][i] for row in stored) for i in range(bins)]
-
-    def mean(what: str, i: int) -> float:
-        whole = math.fsum(row[name]["counts"][i] * row[name][what][i] for row in stored)
-        return whole / int(max(1, counts[i]))
-
-    return Reliability(
-        edges=tuple(i / bins for i in range(bins + 1)),
-        counts=tuple(counts),
-        confidence=tuple(mean("confidence", i) for i in range(bins)),
-        accuracy=tuple(mean("accuracy", i) for i in range(bins)),
-    )
+    counts, confidence, accuracy = zip(*pooled([row[name] for row in stored]), strict=True)
+    edges = tuple(i / bins for i in range(bins + 1))
+    return Reliability(edges=edges, counts=counts, confidence=confidence, accuracy=accuracy)
 
 
 def _bars(stored: Sequence[Row]) -> list[tuple[float, float, int, float, float]]:
-    bars = pooled(stored, "reliability", DIAGRAM_BINS)
+    bars = together(stored, "reliability", DIAGRAM_BINS)
     if bars is None:
         return []
     edges = zip(bars.edges, bars.edges[1:], strict=False)
@@ -68,7 +59,7 @@ def _bars(stored: Sequence[Row]) -> list[tuple[float, float, int, float, float]]
 
 def _errors(stored: Sequence[Row]) -> dict[str, Any]:
     n = sum(row["n"] for row in stored)
-    bars = pooled(stored, "calibration", ERROR_BINS)
+    bars = together(stored, "calibration", ERROR_BINS)
     means = {
         name: math.fsum(row["n"] * row[name] for row in stored) / n if all(math.isfinite(row[name]) for row in stored)
         else math.nan

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -58,6 +58,21 @@ def stable(row: Mapping[str, Any]) -> Row:
     {'key': 'k', 'accuracy': 0.5}
     """
     return {name: value for name, value in row.items() if name not in VOLATILE}
+
+
+def pooled(bars: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
+    """Take the bins of several sets as those of one: images, mean confidence and accuracy of each; zeros if empty.
+
+    >>> pooled([{"counts": [1, 0], "confidence": [0.5, 0], "accuracy": [1.0, 0]},
+    ...         {"counts": [3, 0], "confidence": [0.75, 0], "accuracy": [0.0, 0]}])
+    [(4, 0.6875, 0.25), (0, 0.0, 0.0)]
+    """
+    found = []
+    for parts in zip(*(zip(b["counts"], b["confidence"], b["accuracy"], strict=True) for b in bars), strict=True):
+        count = sum(part[0] for part in parts)
+        confidence, accuracy = (math.fsum(part[0] * part[i] for part in parts) / (count or 1) for i in (1, 2))
+        found.append((count, confidence, accuracy))
+    return found
 
 
 def file_of(store: str | Path) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -50,10 +50,8 @@ class Graphs:
             return work(x)
         if not self._shows_all(state):
             return work(x)
-        autocast = (
-            torch.is_autocast_enabled("cuda"),
-            torch.get_autocast_dtype("cuda"),
-        )  # the caller's, which is recorded
+        # the caller's autocast is recorded too
+        autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
         key = name, x.shape, x.dtype, autocast
         known = self.recordings.get(key)
         if known is not None and known.addresses != _addresses(state):
@@ -75,8 +73,7 @@ class Graphs:
     def _record(self, key: Any, work: Work, x: Tensor, state: State) -> Recording | None:
         host = Host(state)
         graph = torch.cuda.CUDAGraph()
-        for field in fields(state):
-            value = getattr(state, field.name)
+        for value in state.parts().values():
             if isinstance(value, torch.Generator):
                 graph.register_generator_state(value)
         images = x.clone()
@@ -87,9 +84,9 @@ class Graphs:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 result = work(images)
         except RuntimeError as error:
-            for field in fields(state):  # what was to be put back was never computed: there is nothing to put back
-                if hasattr(value := getattr(state, field.name), "mark"):
-                    value.mark()
+            for value in state.parts().values():
+                if hasattr(value, "mark"):
+                    value.mark()  # what was to be put back was never computed: there is nothing to put back
             host.revert(state)  # recording runs no kernel, but it runs the method's Python
             self._give_up(str(error))
             return None
@@ -98,10 +95,9 @@ class Graphs:
 
     def _shows_all(self, state: State) -> bool:
         """Whether every memory shows its tensors: one that does not might replace them unseen."""
-        for field in fields(state):
-            value = getattr(state, field.name)
+        for name, value in state.parts().items():
             if hasattr(value, "restore") and not hasattr(value, "held") and not isinstance(value, Classifier):
-                self._give_up(f"its state's {field.name} has no held(), which would show its tensors")
+                self._give_up(f"its state's {name} has no held(), which would show its tensors")
                 return False
         return True
 
@@ -122,5 +118,5 @@ class Graphs:
 
 
 def _addresses(state: State) -> list[int]:
-    held = [t for field in fields(state) if hasattr(v := getattr(state, field.name), "held") for t in v.held()]
+    held = [t for value in state.parts().values() if hasattr(value, "held") for t in value.held()]
     return [0 if t is None else t.data_ptr() for t in (*tensors(state), *held)]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import total
+from steep.core.graph import Work
 from steep.core.mark import Copies, Host
 from steep.core.method import Method, State, Step
 from steep.errors import GuardError, InputError
@@ -43,15 +44,14 @@ class Attempt(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """What the last batch did, as the device has it: passing a tensor on is free, reading it waits."""
+    """What the last batch did, as the device has it: computing with it is free, reading it waits, and the next batch
+    overwrites it.
+    """
 
     steps: Sequence[Step]  # none before the first batch
     event: str | None  # what the watch did
     undone: Tensor  # steps undone so far, (); on the host where nothing was judged yet
     verdict: Tensor | None  # of the last step, a flag for each of REASONS; None if there was nothing to judge
-
-
-Work = Callable[[Tensor], Any]
 
 
 class Guard:

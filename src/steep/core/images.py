@@ -58,7 +58,7 @@ def tried(x: Tensor, model: Classifier) -> None:
     """
     before = model.snapshot()
     try:
-        with normalisation.Watch(model) as watch:
+        with model.uncompiled(), normalisation.Watch(model) as watch:
             logits = model(x)
         if len(logits) != len(x):
             raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")

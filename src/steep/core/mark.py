@@ -7,7 +7,6 @@ halves are apart, since a captured graph can repeat the one and not the other.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -44,8 +43,7 @@ class Copies:
             if group[0] == bad.device:
                 here = _group(now, group)
                 _spread(torch.where(bad, copy, torch.cat([_line(t) for t in here])), here)
-        for field in fields(state):
-            value = getattr(state, field.name)
+        for value in state.parts().values():
             if hasattr(value, "revert_where"):
                 value.revert_where(bad)
         return True
@@ -69,8 +67,9 @@ class Host:
     """What of a state lives on the host: generators, counters, the settings of an optimiser."""
 
     def __init__(self, state: State) -> None:
-        self.kept = {field.name: _host(getattr(state, field.name)) for field in fields(state)}
-        self.empty = all(_on_device(getattr(state, field.name)) for field in fields(state))
+        parts = state.parts()
+        self.kept = {name: _host(value) for name, value in parts.items()}
+        self.empty = all(map(_on_device, parts.values()))
 
     @torch.no_grad()
     def revert(self, state: State) -> None:
@@ -97,8 +96,7 @@ class Host:
 def tensors(state: State) -> list[Tensor]:
     """Every tensor of a state that a step may write to, those of the model first."""
     found = list(state.model.moving().values())
-    for field in fields(state):
-        value = getattr(state, field.name)
+    for value in state.parts().values():
         if isinstance(value, torch.optim.Optimizer):
             found += [t for kept in value.state.values() for t in kept.values() if isinstance(t, Tensor)]
         elif isinstance(value, Tensor):

@@ -43,19 +43,23 @@ class State:
 
     model: Classifier
 
+    def parts(self) -> dict[str, Any]:
+        """Every field by its name, as it is."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def snapshot(self) -> dict[str, Any]:
         """Copy every field into plain data that `torch.save` can write."""
-        return {field.name: _saved(getattr(self, field.name)) for field in fields(self)}
+        return {name: _saved(value) for name, value in self.parts().items()}
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""
-        names = {field.name for field in fields(self)}
-        if names != set(saved):
-            raise CheckpointError(f"method state: expected the fields {sorted(names)}, got {sorted(saved)}")
+        parts = self.parts()
+        if set(parts) != set(saved):
+            raise CheckpointError(f"method state: expected the fields {sorted(parts)}, got {sorted(saved)}")
         device = self.model.anchor().device
-        for name in sorted(names, key="model".__eq__):  # the model last: it alone can refuse
-            setattr(self, name, _restored(getattr(self, name), saved[name], device))
+        for name in sorted(parts, key="model".__eq__):  # the model last: it alone can refuse
+            setattr(self, name, _restored(parts[name], saved[name], device))
 
 
 def _saved(value: Any) -> Any:

@@ -51,23 +51,23 @@ def check(x: Tensor, model: Classifier, watch: Watch) -> None:
 
 
 class Watch:
-    """While open, notes how far the inputs of the first two norm layers are from those layers' running statistics."""
+    """While open, notes how far the inputs of the first two norm layers are from those layers' running statistics.
+
+    Open it inside `model.uncompiled()`: a compiled forward would be compiled once more for the hooks.
+    """
 
     def __init__(self, model: Classifier, *, stop: bool = False) -> None:
         self.distances: list[Tensor] = []  # ends before a layer without statistics of a training set
         self.settled = True
-        self._model, self._stop, self._looks = model, stop, True
+        self._stop, self._looks = stop, True
         self._layers = [] if hasattr(model.net, "_orig_mod") else [m for m in model.modules() if _normalises(m)]
 
     def __enter__(self) -> Watch:
-        # a compiled forward would have to be compiled once more for the hooks
-        self._compiled, self._model.compile_forward = self._model.compile_forward, False
         # before all other hooks: those that mix statistics change what the layer sees
         self._hooks = [layer.register_forward_pre_hook(self._look, prepend=True) for layer in self._layers]
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._model.compile_forward = self._compiled
         for hook in self._hooks:
             hook.remove()
 
@@ -128,7 +128,7 @@ def _by_statistics(x: Tensor, model: Classifier, watch: Watch) -> str | None:
 
 def _distances(x: Tensor, model: Classifier) -> tuple[float, float]:
     # by this rank's images alone: the others may have no reason to look
-    with distributed.within(None), Watch(model, stop=True) as watch, contextlib.suppress(_Enough):
+    with distributed.within(None), model.uncompiled(), Watch(model, stop=True) as watch, contextlib.suppress(_Enough):
         model(x)
     return tuple([*map(float, watch.distances), math.inf, math.inf][:2])  # type: ignore[return-value]
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import abc
 import json
 import math
 import os
@@ -26,7 +27,7 @@ from steep.errors import InputError
 from steep.files import explained, make_folder
 
 
-class _Logger:
+class _Logger(abc.ABC):
     """Counts batches and images; every so many batches it writes. Only then is `adapter.last` read, which waits."""
 
     def __init__(self, every: int) -> None:
@@ -43,9 +44,9 @@ class _Logger:
         if self.batches % self.every == 0 and (report := adapter.last) is not None:
             self.write(asdict(report))
 
+    @abc.abstractmethod
     def write(self, report: dict[str, Any]) -> None:
         """Write one report."""
-        raise NotImplementedError
 
 
 class JsonLines(_Logger):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from steep.bench.rows import Row
+from steep.bench.rows import Row, pooled
 from steep.errors import InputError
 from steep.report import drawing
 from steep.report.charts import CHARTS, TABLES, theme
@@ -152,24 +152,6 @@ def _reliability(table: Table) -> Figure:
         "honest; the gap below it is overconfidence. The darker a bar, the more images lie in it."
     )
     return _figure("reliability", "Confidence against accuracy", caption, records, drawing.reliability, broad=True)
-
-
-def pooled(bars: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
-    """Pool the reliability bins of several sets: images, mean confidence and accuracy of each; zeros where it is empty.
-
-    >>> pooled([{"counts": [1, 0], "confidence": [0.3, 0], "accuracy": [1.0, 0]},
-    ...         {"counts": [3, 0], "confidence": [0.7, 0], "accuracy": [0.0, 0]}])
-    [(4, 0.6, 0.25), (0, 0.0, 0.0)]
-    """
-    if not bars:
-        return []
-    found = []
-    for index in range(len(bars[0]["counts"])):
-        parts = [(b["counts"][index], b["confidence"][index], b["accuracy"][index]) for b in bars]
-        total = sum(count for count, _, _ in parts)
-        means = [sum(part[0] * part[i] for part in parts) / total if total else 0.0 for i in (1, 2)]
-        found.append((total, round(means[0], 9), round(means[1], 9)))
-    return found
 
 
 def _speed(table: Table) -> Figure:

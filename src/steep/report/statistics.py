@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from steep.bench.rows import pooled
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -56,16 +58,9 @@ def pooled_ece(bars: Sequence[Mapping[str, Any] | None]) -> float | None:
     ...             {"counts": [2, 0], "confidence": [0.25, 0.0], "accuracy": [0.5, 0.0]}])
     0.25
     """
-    if not bars:
-        return None
-    total = 0
-    gaps: dict[int, float] = {}
-    for bar in bars:
-        if bar is None:
-            return math.nan
-        for index, (count, confidence, accuracy) in enumerate(
-            zip(bar["counts"], bar["confidence"], bar["accuracy"], strict=True)
-        ):
-            total += count
-            gaps[index] = gaps.get(index, 0.0) + count * (accuracy - confidence)
-    return sum(map(abs, gaps.values())) / total if total else None
+    whole = [bar for bar in bars if bar is not None]
+    if len(whole) < len(bars):
+        return math.nan
+    bins = pooled(whole)
+    total = sum(count for count, _, _ in bins)
+    return sum(count * abs(accuracy - confidence) for count, confidence, accuracy in bins) / total if total else None
