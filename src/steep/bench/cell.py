@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from steep import provenance
+from steep.bench.adapters import Adapters, held
 from steep.bench.measure import diagrams, mean_energy, metrics
 from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Recent, Sources
@@ -29,7 +30,7 @@ from steep.bench.spec import SEQUENCE, Cell
 from steep.core.adapter import Adapter
 from steep.core.distributed import Group
 from steep.core.precision import half_precision
-from steep.data import Batches, ImageSet, Shift, batches, stream
+from steep.data import Batches, ImageSet, Shift, stream
 from steep.errors import InputError, SteepWarning
 from steep.methods import adapt
 
@@ -41,7 +42,7 @@ PRECISIONS = ("float32", "tf32", "bfloat16", "auto")
 _RESIDENT = 4 << 30  # bytes of uint8 images that may live on the device at once
 _WATCH_EVERY = 0.5  # seconds
 
-_source_energies = Recent[float](64)  # by source cell: the pass is made once for all methods and seeds
+_source_energies = Recent[float](1024)  # by source cell: the pass is made once for all methods and seeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +71,11 @@ def run(
     sources: Sources,
     device: torch.device | str = "cpu",
     watch: Watch | None = None,
-    group: Group | None = None,
+    adapters: Adapters | None = None,
 ) -> Row:
     """Run a cell and return its row; in a group, on every rank, each with its part of every batch.
+
+    `adapters` lends the adapter; without it a new one is made for this cell alone.
 
     >>> from steep.bench.sources import Disk
     >>> cell = Cell(
@@ -83,18 +86,20 @@ def run(
     (60, True, 'fog')
     """
     device = torch.device(device)
+    adapters = adapters or Adapters()
+    group = adapters.group
     started = datetime.now(UTC)
     sets = [sources.images(cell, shift, severity) for shift, severity in cell.shifts]
     model = sources.model(cell, sets[0])
-    notes: list[str] = []
     with precision(cell.precision, device), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SteepWarning)
         model = _placed(model, cell, device)
-        adapter = _adapter(cell, model, sources, notes, group)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        done = _stream(adapter, cell, sets, device, watch, group)
-        memory = provenance.peak_memory(device)
+        with adapters.lend(cell, model, sources) as lent:
+            notes = list(lent.notes)
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
+            done = _stream(lent.adapter, cell, sets, device, watch, group)
+            memory = provenance.peak_memory(device)
         logits = torch.cat([stretch.logits for stretch in done.stretches])
         labels = torch.cat([stretch.labels for stretch in done.stretches])
         after = mean_energy(logits)
@@ -128,7 +133,8 @@ def run(
         "env": {
             **provenance.stamp(device),
             "precision": _used(cell, model, device),
-            "graph": _recorded(model, group),
+            "graph": adapters.recorded(model),
+            "compile": adapters.compile,
             "ranks": 1 if group is None else group.size,
         },
     }
@@ -160,46 +166,9 @@ def _placed(model: nn.Module, cell: Cell, device: torch.device) -> nn.Module:
     return placed
 
 
-def _adapter(cell: Cell, model: nn.Module, sources: Sources, notes: list[str], group: Group | None) -> Adapter:
-    hyper: dict[str, Any] = dict(cell.hyper)
-    source = None
-    if cell.method == "eata":
-        train = sources.train(cell)
-        if train is None:
-            notes.append(f"no train split of {cell.data.removesuffix('-c')} here: eata has no Fisher term")
-        else:  # shuffled: sets on disk lie class by class
-            source = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
-            notes.append(f"Fisher images: {train.name} {train.split}, shuffled")
-    return adapt(
-        model,
-        cell.method,
-        setting=cell.setting,
-        steps=cell.steps,
-        episodic=cell.episodic,
-        predict="after" if cell.predict == "after" else "before",
-        seed=cell.seed,
-        precision=_held(cell),
-        guard=cell.guard,
-        graph=_recorded(model, group),
-        distributed=group or False,
-        source=source,
-        **hyper,
-    )
-
-
-def _recorded(model: nn.Module, group: Group | None) -> bool:
-    """Whether steps are recorded as CUDA graphs: ranks that wait for each other inside a step cannot be."""
-    return group is None and next(model.parameters()).is_cuda
-
-
-def _held(cell: Cell) -> str:
-    """Name the precision the adapter holds frozen weights in; TF32 is the device's business."""
-    return "float32" if cell.precision == "tf32" else cell.precision
-
-
 def _used(cell: Cell, model: nn.Module, device: torch.device) -> str:
     """Name the precision that was used in the end: `auto` depends on the device, and TF32 is of GPUs alone."""
-    half = half_precision(_held(cell), next(model.parameters()))
+    half = half_precision(held(cell), next(model.parameters()))
     if half is not None:
         return str(half).removeprefix("torch.")
     return "tf32" if device.type == "cuda" and cell.precision != "float32" else "float32"
@@ -330,7 +299,7 @@ def _source_energy(
     cell: Cell, model: nn.Module, sets: list[ImageSet], device: torch.device, group: Group | None
 ) -> float:
     """Mean energy of the images under the source model, in the same batches as the method saw them."""
-    source = adapt(model, "source", precision=_held(cell), guard="off", distributed=group or False)
+    source = adapt(model, "source", precision=held(cell), guard="off", distributed=group or False)
     done = _stream(source, cell, sets, device, group=group)
     return mean_energy(torch.cat([stretch.logits for stretch in done.stretches]))
 

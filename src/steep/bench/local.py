@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 
 import torch
 
 from steep.bench import cell as one
+from steep.bench.adapters import Adapters, setup
 from steep.bench.engine import FATAL, POLL_SECONDS, Board, Outcome, Progress, silent
 from steep.bench.rows import Row
 from steep.bench.sources import Disk, Sources
@@ -22,12 +24,16 @@ def run(
     sources: Sources | None = None,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
+    compile: bool = False,
     run_cell: Callable[[Cell, Sources, torch.device | str, one.Watch | None], Row] | None = None,
 ) -> Outcome:
     """Run what is missing; every row is stored as its cell ends.
 
     A cell that another process is at is left to it and looked at again in the end: when its owner has died without a
     row, it is run here. Missing data and weights that do not fit end the bench; any other error fails its cell alone.
+
+    On a GPU, or compiled, the cells of one method and seed follow each other and share an adapter, which is reset
+    between them: what it compiled and recorded is used again.
 
     >>> import tempfile
     >>> cell = Cell(data="digits", shift="clean", model="wrn-10-1", weights="untrained", method="source", limit=20)
@@ -36,6 +42,11 @@ def run(
     (1, 1)
     """
     sources = sources or Disk()
+    keep = compile or torch.device(device).type == "cuda"
+    run_cell = run_cell or functools.partial(one.run, adapters=Adapters(keep=keep, compile=compile))
+    if keep:
+        firsts = {setup(cell): index for index, cell in reversed(list(enumerate(cells)))}
+        cells = sorted(cells, key=lambda cell: firsts[setup(cell)])
     board = Board(cells, store, progress)
     while board.left:
         idle = True
@@ -48,7 +59,8 @@ def run(
                     continue
                 idle = False
                 board.tell(cell)
-                board.keep(key, (run_cell or one.run)(cell, sources, device, _watch(board, cell)))
+                watch = _watch(board, cell)
+                board.keep(key, run_cell(cell, sources, device, watch))
             except FATAL:
                 raise
             except Exception as error:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from steep.bench import cell as one
 from steep.bench import local
+from steep.bench.adapters import Adapters
 from steep.bench.engine import FATAL, Outcome, Progress, silent
 from steep.bench.rows import Row
 from steep.bench.sources import Sources
@@ -50,11 +51,12 @@ def lead(
 ) -> Outcome:
     """On rank 0: run what is missing, all ranks together."""
     places = {cell.key(): index for index, cell in enumerate(cells)}
+    adapters = Adapters(group=group)
 
     def together(cell: Cell, sources: Sources, device: torch.device | str, watch: one.Watch | None) -> Row:
         group.exchange([places[cell.key()]])
         with group.in_step():
-            return one.run(cell, sources, device, watch, group)
+            return one.run(cell, sources, device, watch, adapters)
 
     try:
         done = local.run(cells, store, sources=sources, device=device, progress=progress, run_cell=together)
@@ -67,10 +69,11 @@ def lead(
 
 def follow(cells: Sequence[Cell], group: Group, *, sources: Sources, device: str) -> None:
     """On every other rank: run the cells that rank 0 names, until it names none."""
+    adapters = Adapters(group=group)
     while (index := group.exchange([_END])[0][0]) != _END:
         try:
             with group.in_step():
-                one.run(cells[index], sources, device, None, group)
+                one.run(cells[index], sources, device, None, adapters)
         except FATAL:
             group.leave()
             raise

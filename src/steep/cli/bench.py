@@ -46,6 +46,7 @@ def bench(
     weights: Annotated[
         Path | None, typer.Option("--weights", help="A file of weights, or a folder that holds them by name.")
     ] = None,
+    compile: Annotated[bool, typer.Option("--compile", help="Compile models: pays for thousands of batches.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the grid and an estimate; run nothing.")] = False,
 ) -> None:
     """Run a grid and store a row for every cell. Stopped at any moment, the same command goes on from there.
@@ -75,6 +76,8 @@ def bench(
         raise InputError(f"--device {device}: the ray engine takes none. Say how much of a GPU a cell takes: --gpus 1")
     if engine == "local" and gpus:
         raise InputError(f"--gpus {gpus:g}: is for --engine ray. On this machine: --device cuda")
+    if compile and (engine == "ray" or torchrun.started()):
+        raise InputError("--compile: is for one process on one device. Leave it out")
     if engine == "ray" and torchrun.started():
         raise InputError("--engine ray: torchrun has started several ranks already. Use one of the two")
     options = {"sets": sets or [], "only": only or [], "seeds": seeds, "limit": limit, "given": weights, "root": root}
@@ -104,7 +107,9 @@ def bench(
                 elif group is not None and device is not None:
                     done = torchrun.lead(grid.cells, rows, group, sources=disk, device=device, progress=progress)
                 else:
-                    done = local.run(grid.cells, rows, sources=disk, device=chosen(device), progress=progress)
+                    done = local.run(
+                        grid.cells, rows, sources=disk, device=chosen(device), progress=progress, compile=compile
+                    )
         except KeyboardInterrupt:
             tell_stopped(console, grid, rows)
             raise

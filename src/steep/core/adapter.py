@@ -362,6 +362,7 @@ class Adapter:
 
     def _forget(self) -> None:
         self._steps, self._logits, self._event, self._overall, self._same = [], None, None, None, False
+        self._shapes.clear()  # the next stream is looked at like the first
 
 
 def _gap(step: Step) -> Tensor | None:

@@ -1,0 +1,88 @@
+"""Adapters that serve one cell after another: rows as of new ones, made once where they may be shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from steep.bench import adapters, local
+from steep.bench import cell as one
+from steep.bench.adapters import Adapters
+from steep.bench.recipe import plan
+from steep.bench.rows import read, stable
+from steep.bench.sources import Disk
+from steep.bench.spec import Cell
+from steep.bench.store import Store
+
+SMALL = ["tea.sgld_steps=2", "tea.buffer_size=200", "weights=untrained", "batch_size=40"]
+
+
+def grid(*only: str, seeds: str | None = None) -> tuple[Cell, ...]:
+    return plan("digits", sets=SMALL, only=list(only), limit=80, seeds=seeds).cells
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods that adapters were made for."""
+    names: list[str] = []
+    real = adapters.adapt
+
+    def counted(model: object, method: str, **options: object) -> object:
+        names.append(method)
+        return real(model, method, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(adapters, "adapt", counted)
+    return names
+
+
+@pytest.mark.parametrize("method", ["dua", "tent", "eata", "sar", "tea"])
+def test_rows_do_not_depend_on_whether_an_adapter_is_new(method: str, made: list[str]) -> None:
+    cells = grid(f"method={method}", "setting=paper", "seed=0", "shift=fog,contrast,clean")
+    assert len(cells) == 3
+    sharing = Adapters(keep=True)
+    shared = [one.run(cell, Disk(), adapters=sharing) for cell in cells]
+    assert made == [method]
+    assert [stable(row) for row in shared] == [stable(one.run(cell, Disk())) for cell in cells]
+
+
+def test_another_method_seed_or_precision_gets_its_own(made: list[str]) -> None:
+    sharing = Adapters(keep=True)
+    for cell in grid("method=tent,tea", "setting=paper", "shift=fog", seeds="0,1"):
+        one.run(cell, Disk(), adapters=sharing)
+    assert made == ["tent", "tent", "tea", "tea"]
+
+
+def test_an_adapter_whose_cell_fails_is_not_lent_again(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sharing = Adapters(keep=True)
+    first, second = grid("method=tent", "setting=paper", "seed=0", "shift=fog,contrast")
+
+    def stop(done: int, total: int, accuracy: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one, "_WATCH_EVERY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        one.run(first, Disk(), watch=stop, adapters=sharing)
+    row = one.run(second, Disk(), adapters=sharing)
+    assert made == ["tent", "tent"]
+    assert stable(row) == stable(one.run(second, Disk()))
+
+
+def test_a_compiled_bench_makes_one_adapter_for_each_method_and_seed(
+    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[object] = []
+    monkeypatch.setattr(torch, "compile", lambda work, **how: compiled.append(work) or work)  # compiling is torch's
+    cells = grid("method=source,bn", "setting=paper", "shift=fog,contrast", "seed=0")
+    with Store(tmp_path / "a") as store:
+        assert local.run(cells, store, compile=True).failed == []
+    assert made == ["source", "bn"]
+    assert len(compiled) == 2
+    with Store(tmp_path / "b") as store:
+        local.run(cells, store)
+    assert made == ["source", "bn", *(cell.method for cell in cells)]
+    rows = read(tmp_path / "a")
+    assert [row["env"]["compile"] for row in rows] == [True] * 4
+    plain = {row["key"]: row for row in read(tmp_path / "b")}
+    assert {row["key"]: stable(row) for row in rows} == {key: stable(row) for key, row in plain.items()}
