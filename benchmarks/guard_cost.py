@@ -26,6 +26,7 @@ GUARDS = ("off", "skip", "recover")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", default="wrn-40-2")
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--batches", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=5)
@@ -33,8 +34,11 @@ def main() -> None:
     parser.add_argument("--graph", action="store_true", help="record each step as a CUDA graph")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
-    model = steep.models.build("wrn-40-2", 10)
-    steep.models.checkpoints.load(model, Path(str(resources.files("steep") / "assets/cifar10-wrn-40-2.safetensors")))
+    torch.manual_seed(0)
+    model = steep.models.build(told.model, 10)
+    if told.model == "wrn-40-2":  # the others stay as initialised: what a step costs does not depend on its weights
+        weights = resources.files("steep") / "assets/cifar10-wrn-40-2.safetensors"
+        steep.models.checkpoints.load(model, Path(str(weights)))
     stream = [torch.rand(told.batch, 3, 32, 32, device=told.device) for _ in range(told.batches)]
 
     def seconds(adapter: steep.Adapter) -> float:
@@ -67,7 +71,7 @@ def main() -> None:
                 "median": round(statistics.median(took[guard]), 4),
                 "batch": told.batch,
                 "batches": told.batches,
-                "model": "wrn-40-2",
+                "model": told.model,
                 "precision": told.precision,
                 "graph": told.graph,
                 **provenance.stamp(told.device),
