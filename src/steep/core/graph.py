@@ -54,7 +54,9 @@ class Graphs:
         autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
         key = name, x.shape, x.dtype, autocast
         known = self.recordings.get(key)
-        if known is not None and known.addresses != _addresses(state):
+        # a plain prediction reads the model alone: what else a step has put aside for it may be somewhere else now
+        plain = name == "predict" and type(method).predict is Method.predict
+        if known is not None and known.addresses != _addresses(state, plain):
             # all of them: they share memory, which is safe only while they are replayed in the order of recording
             self.recordings.clear()
             self._times.clear()
@@ -63,14 +65,14 @@ class Graphs:
             self._times[key] = self._times.get(key, 0) + 1
             if self._times[key] <= WARM or len(self.recordings) >= MOST:
                 return work(x)
-            known = self._record(key, work, x, state)
+            known = self._record(key, work, x, state, plain)
             if known is None:
                 return work(x)
         known.images.copy_(x)
         known.graph.replay()
         return known.result
 
-    def _record(self, key: Any, work: Work, x: Tensor, state: State) -> Recording | None:
+    def _record(self, key: Any, work: Work, x: Tensor, state: State, plain: bool) -> Recording | None:
         host = Host(state)
         graph = torch.cuda.CUDAGraph()
         for value in state.parts().values():
@@ -78,7 +80,7 @@ class Graphs:
                 graph.register_generator_state(value)
         images = x.clone()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        addresses = _addresses(state)
+        addresses = _addresses(state, plain)
         try:
             # thread_local: a data loader's thread may go on pinning memory meanwhile
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -117,6 +119,8 @@ class Graphs:
         self.__init__(saved["enabled"])  # type: ignore[misc]
 
 
-def _addresses(state: State) -> list[int]:
+def _addresses(state: State, model_alone: bool) -> list[int]:
+    if model_alone:
+        return [t.data_ptr() for t in state.model.moving().values()]
     held = [t for value in state.parts().values() if hasattr(value, "held") for t in value.held()]
     return [0 if t is None else t.data_ptr() for t in (*tensors(state), *held)]
