@@ -40,7 +40,9 @@ gpu: $(READY)    ## the tests that need a CUDA device
 bench: $(READY)  ## how fast adaptation is on this machine's processor, beside a plain TEA; some minutes
 	$(BIN)/python -m benchmarks.speed
 
-docs: $(READY)   ## the documentation site, into site/; strict, offline
+docs: $(READY)   ## the results page from results/, and the documentation site, into site/; strict, offline
+	$(BIN)/steep report results --format docs --title Results --explanations results/explanations.toml \
+	    --figures docs/images/results --out docs/results.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: $(READY)  ## the package as a wheel, into dist/

@@ -24,7 +24,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
-    "results/README.md": "results.md",
+    "results/README.md": "results-files.md",
 }
 MADE = {
     "choosing": choosing_table.table,

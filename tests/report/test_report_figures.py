@@ -84,4 +84,4 @@ def test_the_document_by_command(run: Path, tmp_path: Path) -> None:
     text = out.read_text(encoding="utf-8")
     assert text.startswith("# Results\n")
     assert "+30.00 points against the source model (50.00 %)" in text
-    assert "| run | 2 | " in text
+    assert "| [run](run/rows.jsonl) | 2 | " in text

@@ -1,46 +1,235 @@
-"""A results page in Markdown, for the documentation: generated from rows, so that no number in it was typed."""
+"""A results page in Markdown, for the documentation: generated from rows, so that no number in it was typed.
+
+The paper's claims first, then its tables in its order, its analyses, what goes beyond it, and what is missing. Rankings
+are in sight; every number is folded away below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from steep.report import claims
-from steep.report.figures import memory
+from steep.bench.rows import Row
+from steep.report import claims, explanations
+from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, part
+from steep.report.expected import command, coverage
+from steep.report.explanations import Explanation
+from steep.report.figures import analysed
 from steep.report.formats import bold, entry, grid, in_markdown, number, pipes, signed
+from steep.report.plates import Plates
 from steep.report.runs import Source
-from steep.report.summary import facts, headline, ranked
-from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Table, plain
+from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titled
+from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain
+
+_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MANY = 12  # lines of a table that stays in sight
+_SAID = ("data", "model", "methods", "device")  # of an analysis
+_ANALYSES = ("energy-error", "energy-steps", "energy-severity", "samples", "calibration", "sensitivity", "stream")
 
 
 def docs(
-    tables: Sequence[Table], title: str = "Results", *, sources: Sequence[Source] = (), notes: Sequence[str] = ()
+    tables: Sequence[Table],
+    title: str = "Results",
+    *,
+    sources: Sequence[Source] = (),
+    notes: Sequence[str] = (),
+    reasons: Sequence[Explanation] = (),
+    plates: Plates | None = None,
+    home: Path | None = None,
 ) -> str:
-    """Write the page: for each thing measured a headline, the ranking beside the paper's, the claims, every number.
+    """Write the page.
+
+    Args:
+        tables: as `tables.build` makes them; with `sources`, theirs are made anew, chapter by chapter.
+        title: the page's.
+        sources: the files of rows, of analyses too.
+        notes: what a reader has to know about the runs as a whole.
+        reasons: why numbers differ from the paper's, as `explanations.read` gives them.
+        plates: draws pictures, where they are wanted.
+        home: the folder the page will lie in; files of rows are linked from there.
 
     >>> print(docs([], "Results").splitlines()[0])
     # Results
     """
+    given = {row["key"]: row for table in tables for row in table.rows}
+    rows = [row for source in sources for row in source.rows] or list(given.values())
+    analyses = [row for source in sources for row in source.analyses]
+    buffers = [row for source in sources for row in source.buffers]
+    page = _Page(part(rows), rows, analyses, reasons, plates)
     parts = [
         f"# {in_markdown(plain(title))}",
         "Made from stored rows by `steep report --format docs`; nothing here was typed.",
+        *page.claims(),
+        *page.chapters(PAPER),
+        *page.analyses(),
+        *page.chapters(BEYOND[:1]),
+        *page.variants(),
+        *_buffers(buffers),
+        *page.tuned(),
+        *page.chapters(BEYOND[1:]),
+        *page.missing(),
+        *_provenance(sources, home),
+        "\n".join(f"- {in_markdown(note)}" for note in notes),
     ]
-    parts += [f"- {in_markdown(note)}" for note in notes]
-    for table in tables:
-        parts += [f"## {in_markdown(table.title)}", in_markdown(headline(table))]
-        parts.append("\n".join(f"- {in_markdown(note)}" for note in table.notes))
-        parts += [_ranking(table), *_claims(table)]
-        parts.append(f"<details markdown><summary>Every number</summary>\n\n{pipes(grid(table, bold))}\n\n</details>")
-    parts += _provenance(sources)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _ranking(table: Table) -> str:
+class _Page:
+    """The parts of the page, each a list of blocks of Markdown."""
+
+    def __init__(
+        self,
+        found: Chapters,
+        rows: Sequence[Row],
+        analyses: Sequence[Row],
+        reasons: Sequence[Explanation],
+        plates: Plates | None,
+    ) -> None:
+        self.found, self.rows, self.flat, self.reasons, self.plates = found, rows, analyses, reasons, plates
+        paper = any(found.rankings.get(name) for name in PAPER)
+        # a page of digits has nothing to say of the paper's claims
+        self.claimed = claims.across(found.tables, analyses, found.tuned) if paper or analyses else []
+
+    def claims(self) -> Iterator[str]:
+        """Hold the paper's claims against everything there is, in one table."""
+        if not self.claimed:
+            return
+        counts = [f"{word}: {sum(claim.verdict == word for claim in self.claimed)}" for word in claims.VERDICTS]
+        yield "## The paper's claims"
+        yield f"{len(self.claimed)} claims, each on one data set. {' · '.join(counts)}."
+        decided = [
+            [claim.text, claim.where, claim.here, bold(claim.verdict), claim.origin]
+            for claim in self.claimed
+            if claim.verdict != claims.UNKNOWN
+        ]
+        if decided:
+            yield pipes([["claim", "on", "here", "verdict", "from"], *decided], "---|")
+        yield (
+            "± is a standard error: the larger of that over seeds and that of so many independent answers. Less than "
+            "two of them is within noise. p is how often a shuffled pairing correlates as much. mCE is the mean "
+            "corruption error; the maximum calibration error, which the paper calls MCE, is written out. What was not "
+            "measured is listed [below](#what-could-not-be-reached-or-run)."
+        )
+
+    def chapters(self, names: Sequence[str]) -> Iterator[str]:
+        """Write chapters: for each thing measured a headline, the ranking beside the paper's, and what is behind it."""
+        for name in names:
+            tables = self.found.rankings.get(name, ())
+            if not tables:
+                continue
+            yield f"## {in_markdown(name)}"
+            figures = [any(v.paper is not None for line in t.lines for v in line.values.values()) for t in tables]
+            seen: set[int] = set()
+            for table, printed in zip(tables, figures, strict=True):
+                quiet = (name in PAPER and any(figures) and not printed) or name == OTHERS
+                drawn = name in PAPER and printed and table.spec.get("data") != "pacs"
+                known = id(table.spec) in seen
+                yield from self._section(table, folded=quiet and len(tables) > 1, known=known, drawn=drawn)
+                seen.add(id(table.spec))
+
+    def _section(self, table: Table, *, folded: bool, known: bool, drawn: bool) -> Iterator[str]:
+        ranking, told = _ranking(table, self.reasons)
+        body = [in_markdown(headline(table)), ranking, *told]
+        behind = [pipes(grid(table, bold))]
+        if not known:
+            how = [*table.notes, f"files: {', '.join(dict.fromkeys(plain(r.get('run', '')) for r in table.rows))}"]
+            again = command(table)
+            how_to = [f"- again: `{again}`"] if again else []
+            behind.append("\n".join([*(f"- {in_markdown(note)}" for note in how), *how_to]))
+        held = [[claim.text, claim.here, claim.verdict] for claim in claims.of(table)]
+        if held:
+            behind.append(pipes([["the paper's claims, on these rows", "here", ""], *held], "---|"))
+        if folded:
+            yield _folded(titled(table), "\n\n".join([*body, *behind]))
+            return
+        yield f"### {in_markdown(titled(table))}"
+        yield from body
+        if drawn and self.plates is not None:
+            yield from self.plates.of_table(table)
+        yield _folded("Every number" if known else "Every number, and how it was measured", "\n\n".join(behind))
+
+    def analyses(self) -> Iterator[str]:
+        """Show the charts of `steep analyze`, and its samples."""
+        if not self.flat:
+            return
+        yield "## Analyses"
+        for name in _ANALYSES:
+            own = [row for row in self.flat if row["analysis"] == name]
+            if not own:
+                continue
+            yield f"### {in_markdown(name)}"
+            said = facts_of_analyses(own)
+            files = ", ".join(dict.fromkeys(plain(row.get("run", "")) for row in own))
+            images = sorted(
+                {int(row["n"]) for row in own if isinstance(row.get("n"), int) and row.get("part") != "bin"}
+            )
+            counts = " to ".join(f"{n:,}" for n in dict.fromkeys((images[0], images[-1]))) if images else "unknown"
+            about = [f"{len(own):,} rows", f"n = {counts}", *(said.get(what, "") for what in _SAID)]
+            about += [f"commit {said['commit']}" if "commit" in said else "", f"files: {files}"]
+            yield in_markdown("; ".join(word for word in about if word)) + f"; `steep analyze {plain(name)}`"
+            if self.plates is None:
+                continue
+            for figure in analysed(own):
+                yield self.plates.figure(figure, f"analysis {figure.name}")
+            yield from self.plates.samples(own) if name == "samples" else ()
+
+    def variants(self) -> Iterator[str]:
+        """Set variants of a method beside the method: before and after the update, another buffer, other steps."""
+        if self.found.variants:
+            yield "## Variants: before or after the update, the buffer, other settings of one method"
+        for table in self.found.variants:
+            head = ["line", "mean", "against its method", ECE, SPEED, "answers", "seeds"]
+            body = [
+                [line.name, entry(line, main_column(table)), _against(table, line), entry(line, ECE),
+                 entry(line, SPEED), line.predict, str(line.seeds)]
+                for line in ranked(table)
+            ]  # fmt: skip
+            yield from _maybe_folded(table, pipes([head, *body]), len(body))
+
+    def tuned(self) -> Iterator[str]:
+        """Set the baselines in the setting that is fairer to them beside that of TEA's comparison."""
+        if self.found.tuned:
+            yield "## Tuned baselines"
+            yield "What is fair to a baseline where it differs from TEA's comparison, beside what was compared there."
+        for table in self.found.tuned:
+            column = main_column(table)
+            body = [
+                [line.name, entry(line, column), _against(table, line), entry(line, ECE), str(line.seeds)]
+                for line in ranked(table)
+            ]
+            head = ["line", column, "against the paper's setting", ECE, "seeds"]
+            yield from _maybe_folded(table, pipes([head, *body]), len(body))
+
+    def missing(self) -> Iterator[str]:
+        """Say what was not measured and which recipes have not run, or not all of them."""
+        if not self.claimed:
+            return
+        yield "## What could not be reached or run"
+        open_claims: dict[tuple[str, str], list[str]] = {}
+        for claim in self.claimed:
+            if claim.verdict == claims.UNKNOWN:
+                open_claims.setdefault((claim.text, claim.here), []).append(claim.where)
+        if open_claims:
+            body = [[text, "; ".join(filter(None, where)), why] for (text, why), where in open_claims.items()]
+            yield "Claims not measured:"
+            yield pipes([["claim", "on", "why"], *body], "---|")
+        left = [one for one in coverage(self.rows, self.flat) if one.here < one.wanted or one.lacks or one.limits]
+        if left:
+            yield "Recipes that have not run, or not all of them:"
+            body = [[one.recipe, one.about, one.state, one.lacks] for one in left]
+            yield pipes([["recipe", "what", "here", "missing"], *body], "---|")
+
+
+def _ranking(table: Table, reasons: Sequence[Explanation]) -> tuple[str, list[str]]:
+    """Rank the methods; what is farther from the paper than allowed points to a note below."""
     columns = [c for c in (MEAN, MCE, ECE, CLEAN) if c in table.columns]
     head = ["method"]
     for column in columns:
         head += [column, *(["paper", "Δ"] if _paper(table, column) else [])]
-    head += [SPEED, "GiB", "seeds"]
-    rows = [head]
+    rows = [[*head, SPEED, "seeds"]]
+    noted = explanations.notes(table, reasons)
+    marks = {(method, column): note.number for note in noted for method, column, _ in note.differences}
     for line in ranked(table):
         row = [line.name]
         for column in columns:
@@ -49,27 +238,91 @@ def _ranking(table: Table) -> str:
             row.append(bold(text) if line.name in table.best(column) else text)
             if _paper(table, column):
                 away = value.difference
-                row += [number(value.paper), number(None) if away is None else signed(away)]
-        rows.append([*row, entry(line, SPEED), number(memory(line)[0]), str(line.seeds)])
-    return pipes(rows)
+                mark = str(marks.get((line.name, column), "")).translate(_SUPERSCRIPT)
+                row += [number(value.paper), (number(None) if away is None else signed(away)) + mark]
+        ours = line.values[main_column(table)].ours
+        rows.append([*row, entry(line, SPEED), str(ours.n if ours is not None else line.seeds)])
+    said = [f"- {str(note.number).translate(_SUPERSCRIPT)} {in_markdown(_named(note))}" for note in noted]
+    about = f"Farther from the paper than {explanations.ALLOWED:g} point:\n\n"
+    return pipes(rows), [about + "\n".join(said)] if said else []
 
 
-def _claims(table: Table) -> list[str]:
-    found = claims.of(table)
-    if not found:
+def _named(note: explanations.Note) -> str:
+    """Name the numbers of a note, method by method, and say why they differ."""
+    methods: dict[str, list[str]] = {}
+    for method, column, away in note.differences:
+        methods.setdefault(method, []).append(f"{column} {signed(away)}")
+    return "; ".join(f"{name} ({', '.join(own)})" for name, own in methods.items()) + f": {note.text}"
+
+
+def _against(table: Table, line: Line) -> str:
+    """Write how far a line is from the one of its method's name."""
+    column = main_column(table)
+    base = next((one for one in table.lines if one.name == line.method), None)
+    ours, theirs = (one.values[column].ours if one is not None else None for one in (line, base))
+    return "" if line is base or ours is None or theirs is None else signed(ours.mean - theirs.mean)
+
+
+def _buffers(rows: Sequence[Row]) -> Iterator[str]:
+    """Set TEA with new chains for each corruption beside TEA with those of the corruption before."""
+    if not rows:
+        return
+    yield "## The buffer: reset, or kept as in the published code"
+    runs: dict[tuple[str, ...], dict[bool, Row]] = {}
+    for row in rows:
+        about = tuple(plain(row.get(name)) for name in ("data", "model", "severity", "method", "order", "seed"))
+        runs.setdefault(about, {})[bool(row["kept"])] = row
+    body = []
+    for about, own in runs.items():
+        reset, kept = (100 * float(own[k]["mean"]) if k in own else None for k in (False, True))
+        away = None if reset is None or kept is None else kept - reset
+        some = next(iter(own.values()))
+        words = [f"{int(some['n']):,}", plain(some.get("device", "")), plain(some.get("commit") or "")[:12]]
+        body.append([*about, number(reset), number(kept), "–" if away is None else signed(away), *words,
+                     plain(some.get("run", ""))])  # fmt: skip
+    head = ["data", "model", "severity", "method", "order of corruptions", "seed", "reset", "kept", "kept less reset"]
+    yield pipes([[*head, "answers", "device", "commit", "file"], *body], "---|")
+
+
+def _maybe_folded(table: Table, text: str, lines: int) -> Iterator[str]:
+    how = "\n".join(f"- {in_markdown(note)}" for note in table.notes)
+    if lines > _MANY:
+        yield _folded(f"{titled(table)}: {lines} lines", f"{text}\n\n{how}")
+        return
+    yield f"### {in_markdown(titled(table))}"
+    yield text
+    yield _folded("How it was measured", how)
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details markdown><summary>{in_markdown(title)}</summary>\n\n{body}\n\n</details>"
+
+
+def _provenance(sources: Sequence[Source], home: Path | None) -> list[str]:
+    rows = []
+    for source in sources:
+        said = facts(source.rows) if source.rows else facts_of_analyses(source.analyses) if source.analyses else {}
+        count = len(source.rows) + len(source.analyses) + len(source.buffers)
+        about = (said.get(name, "") for name in ("when", "device", "commit"))
+        rows.append([source.name, str(count), source.sha256[:16], *about])
+    if not rows:
         return []
-    rows = [[claim.text, claim.here, "holds" if claim.holds else "does not hold"] for claim in found]
-    return ["### The paper's claims, on these rows", pipes([["claim", "here", ""], *rows], "---|")]
+    lines = pipes([["file", "rows", "sha256", "when", "device", "commit"], *rows], "---|").split("\n")
+    for index, source in enumerate(sources, 2):
+        if home is not None and source.file is not None:  # a link beside a page that lies there too
+            name, link = in_markdown(source.name), _link(source.file, home)
+            lines[index] = lines[index].replace(f"| {name} |", f"| [{name}]({link}) |", 1)
+    folders = dict.fromkeys(source.file.parent for source in sources if source.file is not None and home is not None)
+    how = [
+        f"How each file was made: [README]({_link(folder / 'README.md', home)})."
+        for folder in folders
+        if home is not None and (folder / "README.md").is_file()
+    ]
+    return ["## Where the numbers come from", *how, "\n".join(lines)]
 
 
-def _provenance(sources: Sequence[Source]) -> list[str]:
-    rows = [
-        [source.name, str(len(source.rows)), source.sha256[:16],
-         *(facts(source.rows).get(name, "") if source.rows else "" for name in ("when", "device", "commit"))]
-        for source in sources
-    ]  # fmt: skip
-    head = ["file", "rows", "sha256", "when", "device", "commit"]
-    return ["## Where the numbers come from", pipes([head, *rows], "---|")] if rows else []
+def _link(file: Path, home: Path) -> str:
+    return Path(os.path.relpath(file.resolve(), home.resolve())).as_posix()
 
 
 def _paper(table: Table, column: str) -> bool:

@@ -18,6 +18,7 @@ from steep.report import drawing
 from steep.report.charts import CHARTS, TABLES, theme
 from steep.report.charts import figures as parted
 from steep.report.charts.style import altair
+from steep.report.noise import places
 from steep.report.tables import MEAN, SPEED, Line, Table, by_severity, plain
 
 Record: TypeAlias = dict[str, Any]
@@ -89,12 +90,12 @@ def energy_points(table: Table) -> list[Record]:
     source = next((line for line in table.lines if line.method == "source"), None)
     if source is None:
         return []
-    against = {place: _mean(rows, "accuracy") for place, rows in _places(source, table.severities).items()}
+    against = {place: _mean(rows, "accuracy") for place, rows in places(source, table.severities).items()}
     points = []
     for line in table.lines:
         if line is source:
             continue
-        for place, rows in _places(line, table.severities).items():
+        for place, rows in places(line, table.severities).items():
             before, after, own = (_mean(rows, name) for name in ("energy_before", "energy_after", "accuracy"))
             base = against.get(place)
             if before is not None and after is not None and own is not None and base is not None:
@@ -119,8 +120,8 @@ def _energy_gain(table: Table) -> Figure:
 def _energy_fall(table: Table) -> Figure:
     records = []
     for line in table.lines:
-        places = _places(line, table.severities)
-        pairs = [(_mean(rows, "energy_before"), _mean(rows, "energy_after")) for rows in places.values()]
+        sets = places(line, table.severities).values()
+        pairs = [(_mean(rows, "energy_before"), _mean(rows, "energy_after")) for rows in sets]
         known = [(before, after) for before, after in pairs if before is not None and after is not None]
         if known and len(known) == len(pairs):
             before, after = (statistics.fmean(values) for values in zip(*known, strict=True))
@@ -134,7 +135,7 @@ def _energy_fall(table: Table) -> Figure:
 def _reliability(table: Table) -> Figure:
     records: list[Record] = []
     for line in table.lines:
-        bars = [row["reliability"] for rows in _places(line, table.severities).values() for row in rows
+        bars = [row["reliability"] for rows in places(line, table.severities).values() for row in rows
                 if isinstance(row.get("reliability"), Mapping)]  # fmt: skip
         for index, (count, confidence, accuracy) in enumerate(pooled(bars)):
             records.append(
@@ -204,16 +205,6 @@ def _behind(analysis: str, rows: Sequence[Row]) -> dict[str, list[Record]]:
         return TABLES[analysis](list(rows))
     except (KeyError, TypeError, IndexError) as error:
         raise InputError(f"analysis {analysis}: its rows lack something ({error!r}). Run it again") from error
-
-
-def _places(line: Line, severities: Sequence[int]) -> dict[tuple[str, int], list[Row]]:
-    """Sort the rows of a line by shift and severity: those of a view that are one shift each, clean apart."""
-    found: dict[tuple[str, int], list[Row]] = {}
-    for row in line.rows:
-        spec = row["spec"]
-        if not row.get("segments") and spec["severity"] in severities and spec["shift"] != "clean":
-            found.setdefault((plain(spec["shift"]), spec["severity"]), []).append(row)
-    return found
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:

@@ -29,13 +29,13 @@ def grids(rows: Sequence[Row]) -> Html | None:
         if row.get("part") != "picture":
             continue
         text = row.get("png")
-        if not isinstance(text, str) or not _is_png(text) or len(text) > left:
+        if not isinstance(text, str) or not is_png(text) or len(text) > left:
             gone += 1
             continue
         left -= len(text)
-        places.setdefault(_place(row), []).append(row)
+        places.setdefault(place_of(row), []).append(row)
     several = len({place[-1] for place in places}) > 1
-    told = {(_place(row), row.get("label")): row for row in rows if row.get("part") == "distance"}
+    told = {(place_of(row), row.get("label")): row for row in rows if row.get("part") == "distance"}
     parts = []
     for place, own in places.items():
         own.sort(key=lambda row: _ORDER.index(row["kind"]) if row.get("kind") in _ORDER else len(_ORDER))
@@ -43,7 +43,7 @@ def grids(rows: Sequence[Row]) -> Html | None:
         parts.append(
             el(
                 "section",
-                el("h4", _where(*place[:-1], run=place[-1] if several else None)),
+                el("h4", where_of(*place[:-1], run=place[-1] if several else None)),
                 el("div", *shown, class_="grids"),
             )
         )
@@ -63,17 +63,20 @@ def _picture(row: Row, distance: Row | None) -> Html:
     return el("figure", image, el("figcaption", text))
 
 
-def _place(row: Row) -> tuple[Any, ...]:
+def place_of(row: Row) -> tuple[Any, ...]:
+    """Name the set a row is of, and its run."""
     return tuple(row.get(name) for name in ("data", "source", "shift", "severity", "seed", "run"))
 
 
-def _where(data: Any, source: Any, shift: Any, severity: Any, seed: Any, *, run: Any) -> str:
+def where_of(data: Any, source: Any, shift: Any, severity: Any, seed: Any, *, run: Any) -> str:
+    """Say which set that is."""
     place = f"{source} → {shift}" if source else f"{data}, {shift}"
     place += (f" {severity}" if severity else "") + (f", seed {seed}" if seed else "")
     return plain(place + (f", run {run}" if run else ""))
 
 
-def _is_png(text: str) -> bool:
+def is_png(text: str) -> bool:
+    """Tell whether base64 text holds a PNG; a store may come from a stranger."""
     try:
         return base64.b64decode(text, validate=True).startswith(_PNG)
     except (binascii.Error, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from steep.bench.rows import Row, file_of
@@ -13,6 +13,9 @@ from steep.bench.rows import read as read_rows
 from steep.errors import InputError
 from steep.report.charts import read as read_flat
 from steep.report.tables import plain
+
+KEPT_BUFFER = "kept-buffer"
+"""The one benchmark of accuracy rather than of speed: the results page shows it."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Source:
     sha256: str
     rows: tuple[Row, ...]  # of steep bench
     analyses: tuple[Row, ...]  # of steep analyze: those with the key `analysis`
+    buffers: tuple[Row, ...] = ()  # of benchmarks/kept_buffer.py
+    file: Path | None = field(default=None, repr=False)  # for links from a page that lies beside it
 
 
 @dataclass(frozen=True)
@@ -44,23 +49,26 @@ class Runs:
 
 
 def read(paths: Sequence[Path]) -> Runs:
-    """Read runs: .jsonl files, or folders with rows.jsonl and, of analyses, analysis/**/rows.jsonl.
+    """Read runs: .jsonl files, or folders with rows.jsonl or any .jsonl and, of analyses, analysis/**/rows.jsonl.
 
     A file named twice counts once. Two runs of one name are told apart by the folders they lie in.
     """
     files: dict[Path, Path] = {}  # resolved → as named
-    notes = []
+    notes: list[str] = []
+    left: list[str] = []  # of a script in benchmarks/
     for path in paths:
         for file in _files(path):
-            if _has(file, "benchmark"):  # of a script in benchmarks/
-                notes.append(f"{_name(file, 0)} holds measurements of speed or memory, not of cells; it is left out")
+            if _foreign(file):
+                left.append(_name(file, 0))
                 continue
             if file.resolve() in files:
                 notes.append(f"{_name(file, 0)} was named more than once; it counts once")
             files.setdefault(file.resolve(), file)
+    if left:
+        notes.append(f"{', '.join(left)}: measurements of speed, memory or the like, not of cells; left out")
     names = _names(list(files))
     sources = [_source(name, file) for name, file in zip(names, files.values(), strict=True)]
-    empty = [source.name for source in sources if not source.rows and not source.analyses]
+    empty = [source.name for source in sources if not (source.rows or source.analyses or source.buffers)]
     if len(empty) == len(sources):
         raise InputError(
             f"report: expected at least one row, got none in {', '.join(empty) or 'no file'}. "
@@ -76,29 +84,47 @@ def _files(path: Path) -> list[Path]:
     if path.suffix == ".jsonl":
         return [rows]
     analyses = sorted((path / "analysis").glob("**/rows.jsonl"))
-    return [*([rows] if rows.exists() or not analyses else []), *analyses]
+    loose = [] if rows.exists() else sorted(path.glob("*.jsonl"))  # a folder of results rather than a run
+    return [*([rows] if rows.exists() or not (analyses or loose) else []), *loose, *analyses]
 
 
 def _source(name: str, path: Path) -> Source:
-    flat = _has(path, "analysis")
+    first = _first(path)
+    if first.get("benchmark") == KEPT_BUFFER:
+        kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return Source(name, _digest(path), (), (), tuple({**row, "run": name} for row in kept), path)
+    flat = "analysis" in first and "spec" not in first  # those of cells have one
     rows = read_flat(path) if flat else read_rows(path)
     return Source(
         name=name,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        sha256=_digest(path),
         # what an analysis stores of its cells is made flat by it; those rows are no bench's
-        rows=tuple(row for row in rows if "analysis" not in row),
+        rows=tuple({**row, "run": name} for row in rows if "analysis" not in row),  # a claim names its files
         analyses=tuple({**row, "run": name} for row in rows) if flat else (),  # two runs are never one figure
+        file=path,
     )
 
 
-def _has(path: Path, kind: str) -> bool:
-    """Tell rows of an analysis or benchmark, which have no spec, from those of cells: by the first of the file."""
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _foreign(path: Path) -> bool:
+    """Tell measurements of another kind, as scripts in benchmarks/ write them, from rows of cells and analyses."""
+    first = _first(path)
+    if first.get("benchmark") == KEPT_BUFFER:
+        return False
+    return bool(first) and ("benchmark" in first or not {"key", "spec", "schema", "analysis", "version"} & set(first))
+
+
+def _first(path: Path) -> dict[str, object]:
+    """Read the first row of a file; what is none is said where rows of cells are read."""
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline())
     except (OSError, ValueError):
-        return False  # said where rows of cells are read
-    return isinstance(first, dict) and kind in first and "spec" not in first
+        return {}
+    return first if isinstance(first, dict) else {}
 
 
 def _names(files: Sequence[Path]) -> list[str]:

@@ -15,6 +15,7 @@ from steep.report.summary import main_column, ranked
 from steep.report.tables import CLEAN, ECE, MCE, MEAN, SMALLER_IS_BETTER, SPEED, Line, Table, plain
 
 _NAMES = {MEAN: "mean accuracy", MCE: "mCE", ECE: "ECE", CLEAN: "clean accuracy", SPEED: "images/s"}
+_SIGNS = {claims.HOLDS: "✓", claims.FAILS: "✗", claims.NOISE: "≈", claims.UNKNOWN: "?"}
 _MOST_RECORDS = 200  # in a table below a figure; more are for the file beside the picture
 
 
@@ -135,7 +136,7 @@ def claimed(table: Table) -> Html | None:
             "tr",
             el("th", claim.text, scope="row"),
             el("td", claim.here),
-            el("td", "✓ holds" if claim.holds else "✗ does not hold", class_="holds" if claim.holds else "fails"),
+            el("td", f"{_SIGNS[claim.verdict]} {claim.verdict}", class_="holds" if claim.holds else "fails"),
         )
         for claim in found
     ]

@@ -1,11 +1,14 @@
-"""The few sums a report needs, over rows: seeds, mean corruption error, pooled calibration.
+"""The few sums a report needs, over rows: seeds, mean corruption error, pooled calibration, rank correlation.
 
-The same as in `steep.metrics`, which works on tensors; a test holds the two together.
+The same as in `steep.metrics` and `steep.analysis`, which bring torch along; tests hold them together.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
+import operator
+import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,3 +67,41 @@ def pooled_ece(bars: Sequence[Mapping[str, Any] | None]) -> float | None:
     bins = pooled(whole)
     total = sum(count for count, _, _ in bins)
     return sum(count * abs(accuracy - confidence) for count, confidence, accuracy in bins) / total if total else None
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's, ties sharing their mean rank; None for fewer than 3 pairs, or where one side never changes.
+
+    >>> rank_correlation([1, 2, 3, 4], [10, 20, 40, 30])
+    0.8
+    """
+    if len(first) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    return round(statistics.correlation(_ranks(first), _ranks(second)), 12)
+
+
+def chance_of(first: Sequence[float], second: Sequence[float], times: int = 10_000) -> float | None:
+    """Give how often a shuffled pairing has a rank correlation as far from zero: a permutation test, two-sided.
+
+    >>> chance_of([1, 2, 3], [1, 2, 3]) > 0.3  # 2 of 6 pairings
+    True
+    """
+    found = rank_correlation(first, second)
+    if found is None:
+        return None
+    # seeded, so that the same rows give the same page
+    shuffled = random.Random(0)  # nosec B311
+    a, b = _ranks(first), _ranks(second)
+    middle = (len(a) + 1) / 2
+    a, b = [rank - middle for rank in a], [rank - middle for rank in b]
+    least = abs(sum(map(operator.mul, a, b))) * (1 - 1e-9)
+    far = 0
+    for _ in range(times):
+        shuffled.shuffle(b)
+        far += abs(sum(map(operator.mul, a, b))) >= least
+    return (far + 1) / (times + 1)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    return [bisect.bisect_left(ordered, v) + (1 + ordered.count(v)) / 2 for v in values]

@@ -27,6 +27,13 @@ def ranked(table: Table, column: str | None = None) -> list[Line]:
     return sorted(table.lines, key=place)
 
 
+def titled(table: Table) -> str:
+    """Give a table's title, and in it what else tells two tables of one model and data apart."""
+    limit, size = table.spec.get("limit"), table.spec.get("size")
+    more = [f"{size} pixels" if size else "", f"first {limit:,} images" if limit else ""]
+    return ", ".join([table.title, *filter(None, more)])
+
+
 def headline(table: Table) -> str:
     """Say in a sentence or two who leads, by how much, and what the paper says."""
     column = main_column(table)

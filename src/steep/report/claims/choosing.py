@@ -1,0 +1,61 @@
+"""Which of our tables a claim of the paper is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from steep.report.paper import as_in_paper, benchmark
+from steep.report.tables import Line, Table
+
+CORRUPTED = ("cifar10-c", "cifar100-c", "tiny-imagenet-c")
+MODEL = "wrn-28-10"
+EVERY = (1, 2, 3, 4, 5)
+
+
+def named(data: str, model: str = "", source: str = "", severities: Sequence[int] = ()) -> str:
+    """Say on what a claim is.
+
+    >>> named("cifar10-c", "wrn-28-10", severities=(1, 2, 3, 4, 5)), named("pacs", source="photo", severities=(0,))
+    ('cifar10-c, wrn-28-10, severity 1–5', 'pacs from photo')
+    """
+    levels = [level for level in severities if level]
+    span = "" if not levels else str(levels[0]) if len(levels) == 1 else f"{levels[0]}–{levels[-1]}"
+    where = data + (f" from {source}" if source else "")
+    return ", ".join(part for part in (where, model, f"severity {span}" if span else "") if part)
+
+
+def about(tables: Iterable[Table], data: str, model: str, source: str = "") -> list[Table]:
+    """Give the tables of some data and model under the paper's protocol, batch and picture size."""
+    return [
+        table
+        for table in tables
+        if (table.spec.get("data"), table.spec.get("model"), table.spec.get("source") or "") == (data, model, source)
+        and table.spec.get("protocol") == "reset"
+        and as_in_paper({**table.spec, "method": "source"})
+    ]
+
+
+def fitting(
+    tables: Iterable[Table], data: str, model: str, source: str = "", severities: Sequence[int] = ()
+) -> list[Table]:
+    """Give those of the paper's shifts and of just these severities: whole sets first, then the largest."""
+    return sorted(
+        (
+            table
+            for table in about(tables, data, model, source)
+            if set(table.severities) == set(severities)
+            and (len(table.shifts) == 3 if data == "pacs" else set(table.shifts) == set(benchmark()))
+        ),
+        key=lambda table: (table.spec.get("limit") is not None, -max(images(table.lines), default=0)),
+    )
+
+
+def images(lines: Iterable[Line]) -> list[int]:
+    """How many images the sets of some lines have."""
+    return sorted({int(row["n"]) for line in lines for row in line.rows})
+
+
+def limited(table: Table) -> str:
+    """Say where only some images of each set were run."""
+    limit = table.spec.get("limit")
+    return f" (first {limit:,} images)" if limit else ""

@@ -1,0 +1,79 @@
+"""TEA has the best mean accuracy and mean corruption error: on each data set, PACS and with GroupNorm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from steep import recipes
+from steep.report.claims.choosing import MODEL, fitting, limited, named
+from steep.report.claims.table import average, first
+from steep.report.claims.verdict import Claim, baselines, decided, line_of, missing, origin, viewed
+from steep.report.formats import number, signed
+from steep.report.tables import MCE, MEAN, Table
+
+
+def best(tables: Sequence[Table]) -> Iterator[Claim]:
+    """Give a claim for each of the paper's tables that has a mean; it holds where both averages say so."""
+    for block in _blocks():
+        yield _claim(tables, block, "works with GroupNorm: " if block["model"] == "resnet-50-gn" else "")
+
+
+def best_of_tuned(tuned: Sequence[Table]) -> Iterator[Claim]:
+    """Ask more than the paper does: TEA against every baseline in the setting that is fairer to it."""
+    text = "TEA has the highest mean accuracy also against tuned baselines (ours to ask)"
+    for table in tuned:
+        own = first(table, MEAN)
+        lines = [line for line in table.lines if line.setting == "tuned" and not line.method.startswith("tea")]
+        if own is None or not lines or not fitting([table], table.spec["data"], MODEL, "", table.severities):
+            continue
+        known = [(value, line) for line in lines if (value := average(table, line, MEAN)) is not None]
+        if len(known) == len(lines):
+            best, line = max(known, key=lambda pair: pair[0].value)
+            where = named(table.spec["data"], table.spec["model"], severities=table.severities) + limited(table)
+            here = f"{number(own[0].value)}, {own[0] - best} against {line.name}"
+            rows = viewed(table, own[2], line, *(tea for tea in [line_of(table, "tea")] if tea))
+            yield Claim(text, here, decided(own[0] - best, own[1]), where, origin(rows))
+
+
+def _claim(tables: Sequence[Table], block: dict[str, Any], before: str) -> Claim:
+    data, model, source = block["data"], block["model"], block.get("source", "")
+    where = named(data, model, source, block["severities"])
+    at = block["columns"].index("mean")
+    figures = {name: row[at] for name, row in block["methods"].items() if not math.isnan(row[at])}
+    rival = max((name for name in figures if name != "tea"), key=figures.__getitem__)
+    theirs = figures["tea"] - figures[rival]
+    averages = "mean accuracy" + (" and the lowest mCE" if "mce" in block["columns"] else "")
+    text = f"{before}TEA has the highest {averages}"
+    if theirs < 0:
+        text, averages = "TEA does not have the highest mean accuracy (the paper's own exception)", "mean accuracy"
+    paper = f"; paper {number(figures['tea'])}, {signed(theirs)} against {rival}"
+    chosen = fitting(tables, data, model, source, block["severities"])
+    if not chosen:
+        return missing(text, where, "no rows of this model on all shifts and severities")
+    table = chosen[0]
+    lacking = sorted(set(figures) - {line.name for line in (*baselines(table), line_of(table, "tea")) if line})
+    found = {column: first(table, column, frozenset(figures)) for column in (MEAN, MCE)}
+    wanted = [found[MEAN], *([found[MCE]] if "mCE" in averages else [])]
+    if lacking or None in wanted:
+        return missing(text, where, f"not finished: {', '.join(lacking) or 'some shifts'}")
+    told, ahead = [], []
+    for column, value in found.items():
+        if value is not None and (column == MEAN or "mCE" in averages):
+            own, away, other = value
+            word, shown = ("mCE ", -away) if column == MCE else ("", away)
+            told.append(f"{word}{number(own.value)}, {shown} against {other.name}")
+            ahead.append(-away if theirs < 0 else away)
+    rows = viewed(table, *(line for line in table.lines if line.name in figures))
+    return Claim(text, "; ".join(told) + paper, decided(*ahead), where + limited(table), origin(rows))
+
+
+def _blocks() -> list[dict[str, Any]]:
+    """Give the paper's blocks with a mean, each thing once."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for block in recipes.paper()["block"]:
+        key = (block["data"], block["model"], block.get("source", ""), tuple(block["severities"]))
+        if "mean" in block["columns"]:
+            found.setdefault(key, block)
+    return list(found.values())

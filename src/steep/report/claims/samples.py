@@ -1,0 +1,65 @@
+"""Samples of the adapted model resemble the test set: what `steep analyze samples` can measure of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from steep.bench.rows import Row
+from steep.report.claims.verdict import FAILS, HOLDS, Claim, missing, told
+from steep.report.formats import number
+
+SETS = ("mnist", "mnist-rotated", "cifar10", "pacs")  # TEA paper, figures on distribution perception
+OTHERS = ("source", "tent")
+_DISTANCES = {"mean_distance": "mean", "covariance_distance": "covariance"}
+
+
+def closer(analyses: Sequence[Row]) -> Iterator[Claim]:
+    """Say whether TEA's samples are closer to the test images, in mean and covariance, than other models'."""
+    text = "Samples of TEA's model are closer to the test images than those of the source model and of TENT's"
+    for data in SETS:
+        rows = [
+            row for row in analyses
+            if (row["analysis"], row.get("part"), row.get("data")) == ("samples", "distance", data)
+        ]  # fmt: skip
+        places = _places(rows)
+        whole = {name: own for name, own in places.items() if {"tea", "real", *OTHERS} <= set(own)}
+        if not whole:
+            yield missing(text, data, "no rows of steep analyze samples with tea, source and tent")
+            continue
+        said, holds = [], True
+        for distance, name in _DISTANCES.items():
+            won = [place for place, own in whole.items()
+                   if all(own["tea"][distance] < own[other][distance] for other in OTHERS)]  # fmt: skip
+            holds = holds and len(won) == len(whole)
+            if len(whole) > 1:
+                said.append(f"{name}: on {len(won)} of {len(whole)} sets")
+            else:
+                (own,) = whole.values()
+                told_of = (f"{label} {number(own[label][distance], 4)}" for label in ("tea", *OTHERS, "real"))
+                said.append(f"{name}: {', '.join(told_of)}")
+        seeds = len({row.get("seed") for row in rows})
+        source = told(sorted({int(row["n"]) for row in rows}), [seeds], (row.get("run") for row in rows))
+        here = (
+            "; ".join(said) + "; real: as many test images" + ("; one seed, so no noise is known" if seeds < 2 else "")
+        )
+        yield Claim(text, here, HOLDS if holds else FAILS, data, source.replace("images a set", "samples"))
+    pictures = sum(row["analysis"] == "samples" and row.get("part") == "picture" for row in analyses)
+    seen = "pictures below: look for yourself" if pictures else "no pictures"
+    yield missing("Samples look like the test images, to the eye", "", f"{seen}; no number says it")
+
+
+def _places(rows: Sequence[Row]) -> dict[Any, dict[str, dict[str, float]]]:
+    """Distances by set and label, means over seeds."""
+    parted: dict[Any, dict[str, list[Row]]] = {}
+    for row in rows:
+        where = tuple(row.get(name) for name in ("run", "source", "shift", "severity"))
+        parted.setdefault(where, {}).setdefault(row["label"], []).append(row)
+    return {
+        where: {
+            label: {name: statistics.fmean(float(row[name]) for row in own) for name in _DISTANCES}
+            for label, own in labels.items()
+        }
+        for where, labels in parted.items()
+    }

@@ -1,0 +1,88 @@
+"""TEA is stable over SGLD rate and steps, and first all along: from rows of `steep analyze sensitivity`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from steep.bench.rows import Row
+from steep.report.claims.choosing import MODEL, about
+from steep.report.claims.verdict import Claim, baselines, decided, missing, told
+from steep.report.formats import number
+from steep.report.noise import Measured, Point, accuracy, places
+from steep.report.tables import Table
+
+STABLE = 1.0  # points; as much as a difference to the paper may be before it has to be explained
+RANGES = {"sgld_rate": ("SGLD rate", 0.001, 0.4), "sgld_steps": ("SGLD steps", 1, 200)}  # TEA paper, appendix
+DATA = "cifar10-c"
+
+
+def stable(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Claim]:
+    """Say how far accuracy spreads over the paper's range, and whether the worst value beats the best baseline."""
+    for parameter, (name, low, high) in RANGES.items():
+        where = f"{DATA}, {MODEL}"
+        text = f"Accuracy stays within {STABLE:g} point over {name} {low:g}–{high:g}"
+        ahead = f"TEA is the best method all over {name} {low:g}–{high:g}"
+        rows = _largest(analyses, parameter)
+        values = _values(rows)
+        if not values or min(values) > low or max(values) < high:
+            here = f"; only {min(values):g} to {max(values):g} were run" if values else ""
+            for one in (text, ahead):
+                yield missing(one, where, f"no rows of steep analyze sensitivity over that range{here}")
+            continue
+        best, worst = (choose(values, key=lambda v: values[v].value) for choose in (max, min))
+        spread = values[best] - values[worst]
+        shifts, limit = len({row["shift"] for row in rows}), rows[0].get("limit")
+        where += f", {shifts} corruption{'s' if shifts > 1 else ''}" + (f" (first {limit:,} images)" if limit else "")
+        seeds = [len({row.get("seed") for row in rows})]
+        source = told(sorted({int(row["n"]) for row in rows}), seeds, [rows[0].get("run")])
+        here = (
+            f"{number(values[worst].value)} at {worst:g} to {number(values[best].value)} at {best:g}: "
+            f"a spread of {number(spread.value)} ± {number(spread.error)} over {len(values)} values"
+        )
+        yield Claim(text, here, decided(Measured(STABLE - spread.value, spread.error)), where, source)
+        rival = _rival(tables, rows)
+        if rival is None:
+            yield missing(ahead, where, "no rows of the other methods on the same images")
+        else:
+            away = values[worst] - rival[0]
+            yield Claim(ahead, f"at its worst, {worst:g}, {away} against {rival[1]}", decided(away), where, source)
+
+
+def _largest(analyses: Sequence[Row], parameter: str) -> list[Row]:
+    """Give the points of one run: where there are several, of most images."""
+    parted: dict[tuple[Any, ...], list[Row]] = {}
+    for row in analyses:
+        wanted = (row["analysis"], row.get("part"), row.get("label"), row.get("data"), row.get("model"))
+        if wanted == ("sensitivity", "point", "tea", DATA, MODEL) and row.get("parameter") == parameter:
+            parted.setdefault((row.get("run"), row.get("limit"), row.get("weights_sha256")), []).append(row)
+    return max(parted.values(), key=lambda rows: sum(int(row["n"]) for row in rows), default=[])
+
+
+def _values(rows: Sequence[Row]) -> dict[float, Measured]:
+    """Mean accuracy of each value that has every shift of the run."""
+    found: dict[float, dict[Point, list[Row]]] = {}
+    for row in rows:
+        if isinstance(row.get("value"), (int, float)):
+            point = (row["shift"], row["severity"] or 0)
+            cell = {"spec": {"seed": row.get("seed", 0)}, "accuracy": row["accuracy"], "n": row["n"]}
+            found.setdefault(float(row["value"]), {}).setdefault(point, []).append(cell)
+    every = {point for points in found.values() for point in points}
+    means = {value: accuracy(points) for value, points in sorted(found.items()) if set(points) == every}
+    return {value: mean for value, mean in means.items() if mean is not None}
+
+
+def _rival(tables: Sequence[Table], rows: Sequence[Row]) -> tuple[Measured, str] | None:
+    """Find the best other method on the very images of some rows."""
+    same = ("weights_sha256", "limit", "precision", "batch_size")
+    points = {(row["shift"], row["severity"] or 0) for row in rows}
+    usual: Mapping[str, Any] = next((row for row in rows if row.get("usual")), rows[0])
+    found = []
+    for table in about(tables, DATA, MODEL):
+        if all(table.spec.get(name) == usual.get(name) for name in same):
+            for line in baselines(table):
+                own = {p: r for p, r in places(line, [s for _, s in points]).items() if p in points}
+                value = accuracy(own) if set(own) == points else None
+                found += [(value, line.name)] if value is not None else []
+    others = [pair for pair in found if pair[1] != "source"]
+    return max(others, key=lambda pair: pair[0].value, default=None)

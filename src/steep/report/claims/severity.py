@@ -1,0 +1,133 @@
+"""What TEA gains grows with severity; on mild corruptions, the paper admits, it gains nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from steep.bench.rows import Row
+from steep.report.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, named
+from steep.report.claims.verdict import FAILS, HOLDS, NOISE, Claim, baselines, decided, line_of, missing, origin
+from steep.report.formats import number, signed
+from steep.report.noise import Measured, accuracy, places
+from steep.report.paper import benchmark
+from steep.report.tables import Line, Table
+
+
+@dataclass(frozen=True)
+class Level:
+    """TEA at one severity, against the source model and the best of the other methods."""
+
+    over_source: Measured
+    over_best: Measured | None  # None where no other method adapts there
+    best: str
+    rows: tuple[Row, ...]
+
+
+def grows(tables: Sequence[Table]) -> Iterator[Claim]:
+    """Say whether the gain over the source model, and that over the best other method, rises from severity 1 to 5."""
+    for data in CORRUPTED:
+        where = named(data, MODEL, severities=EVERY)
+        text = "TEA's gain over the source model grows with severity"
+        more = "TEA's gain over the best other method grows with severity (ours to ask)"
+        levels = _levels(about(tables, data, MODEL))
+        if lacking := [level for level in EVERY if level not in levels]:
+            why = f"no rows of tea and source on all shifts at severity {', '.join(map(str, lacking))}"
+            yield missing(text, where, why)
+            continue
+        rows = [row for level in levels.values() for row in level.rows]
+        gains = [levels[level].over_source for level in EVERY]
+        yield Claim(text, _told(gains), _rising(gains), where, origin(rows))
+        best = [levels[level].over_best for level in EVERY]
+        known = [gain for gain in best if gain is not None]
+        if len(known) == len(EVERY):
+            rivals = ", ".join(dict.fromkeys(levels[level].best for level in EVERY))
+            yield Claim(more, f"{_told(known)} (best: {rivals})", _rising(known), where, origin(rows))
+
+
+def mild(tables: Sequence[Table]) -> Iterator[Claim]:
+    """Say whether TEA fails to gain on clean images, brightness 1 and severity 1, as the paper admits."""
+    text = "Admitted: on mild shifts TEA does not improve on the source model"
+    for data in CORRUPTED[:2]:
+        every = about(tables, data, MODEL)
+        for name, shift, severity in (("brightness, severity 1", "brightness", 1), ("clean images", "clean", 0)):
+            where = f"{named(data, MODEL)}, {name}"
+            found = _at(every, shift, severity)
+            if found is None:
+                yield missing(text, where, "no rows of tea and source there")
+                continue
+            own, source, rest, rows = found
+            away = own - source
+            said = f"{number(own.value)}, {away} against source"
+            if rest:
+                value, rival = max(rest, key=lambda pair: pair[0].value)
+                said += f", {own - value} against {rival}"
+            yield Claim(text, said, decided(-away), where, origin(rows))
+
+
+def _at(
+    tables: Sequence[Table], shift: str, severity: int
+) -> tuple[Measured, Measured, list[tuple[Measured, str]], list[Row]] | None:
+    """TEA, source and the others on one set; of several tables the one of most methods and images."""
+    best = None
+    for table in tables:
+        found: dict[str, tuple[Measured, list[Row]]] = {}
+        for line in (line_of(table, "tea"), *baselines(table)):
+            points = {} if line is None else places(line, (severity,), clean=shift == "clean")
+            own = {point: rows for point, rows in points.items() if point == (shift, severity)}
+            value = accuracy(own)
+            if line is not None and value is not None:
+                found[line.name] = (value, own[shift, severity])
+        if "tea" in found and "source" in found:
+            rows = [row for _, some in found.values() for row in some]
+            size = (rows[0]["n"], len(found))
+            if best is None or size > best[0]:
+                rest = [(value, name) for name, (value, _) in found.items() if name not in ("tea", "source")]
+                best = (size, found["tea"][0], found["source"][0], rest, rows)
+    return None if best is None else best[1:]
+
+
+def _levels(tables: Sequence[Table]) -> dict[int, Level]:
+    """Find each severity where all shifts are there; one set of images for each, never two in one mean."""
+    found: dict[int, tuple[tuple[int, int], Level]] = {}
+    for table in tables:
+        tea, source = line_of(table, "tea"), line_of(table, "source")
+        if tea is None or source is None:
+            continue
+        for severity in table.severities:
+            own, base = _mean(tea, severity), _mean(source, severity)
+            if own is None or base is None:
+                continue
+            others = [
+                (value, line)
+                for line in baselines(table)
+                if line.name != "source" and (value := _mean(line, severity)) is not None
+            ]
+            best = max(others, key=lambda pair: pair[0].value, default=None)
+            lines = [tea, source, *(line for _, line in others)]
+            rows = tuple(row for line in lines for row in line.rows if row["spec"]["severity"] == severity)
+            level = Level(own - base, own - best[0] if best else None, best[1].name if best else "", rows)
+            size = (max(images(lines)), len(others))
+            if severity not in found or size > found[severity][0]:
+                found[severity] = (size, level)
+    return {severity: level for severity, (_, level) in sorted(found.items())}
+
+
+def _mean(line: Line, severity: int) -> Measured | None:
+    points = places(line, (severity,))
+    return accuracy(points) if {shift for shift, _ in points} == set(benchmark()) else None
+
+
+def _rising(gains: Sequence[Measured]) -> str:
+    """Rising: the last is above the first, and no step falls, both by more than noise."""
+    steps = [after - before for before, after in itertools.pairwise(gains)]
+    whole = (gains[-1] - gains[0]).side
+    if whole < 0 or any(step.side < 0 for step in steps):
+        return FAILS
+    return HOLDS if whole > 0 else NOISE
+
+
+def _told(gains: Sequence[Measured]) -> str:
+    last = gains[-1] - gains[0]
+    return f"{', '.join(signed(gain.value) for gain in gains)} points at severities 1 to 5; last less first {last}"

@@ -1,0 +1,172 @@
+"""What the packaged recipes ask for, and how much of it rows answer: so that what was not run is said.
+
+Recipes are read as data, so no torch is needed. Only what TEA's comparison asks for counts: the setting `paper`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from steep import recipes
+from steep.bench.rows import Row
+from steep.report.paper import benchmark
+from steep.report.tables import Table, plain
+
+Wanted: TypeAlias = tuple[str, str, int, str]  # source, shift, severity, label
+_DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+_SHIFT_BY_SHIFT = ("reset", "label-shift")
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a recipe is there."""
+
+    recipe: str
+    about: str
+    wanted: int
+    here: int
+    lacks: str = ""
+    limits: tuple[int, ...] = ()  # where only the first images of each set were run, though the recipe says all
+
+    @property
+    def state(self) -> str:
+        """Say it in a word or two."""
+        if not self.here:
+            return "not run"
+        only = f", first {', '.join(f'{limit:,}' for limit in self.limits)} images of a set" if self.limits else ""
+        return ("all of it" if self.here == self.wanted else f"{self.here:,} of {self.wanted:,} cells") + only
+
+
+def coverage(rows: Sequence[Row], analyses: Sequence[Row]) -> list[Coverage]:
+    """Go through the recipes of the paper's data; those of digits are for trying things out."""
+    found = []
+    for name, recipe in _recipes().items():
+        if str(recipe["data"]).startswith("digits") or name == "demo":
+            continue
+        if name.startswith("analyze-"):
+            kind = name.removeprefix("analyze-")
+            here = any(kind.startswith(str(row["analysis"])) and row.get("data") == recipe["data"] for row in analyses)
+            found.append(Coverage(name, recipe["about"], 1, int(here)))
+        else:
+            found.append(_bench(name, recipe, rows))
+    return found
+
+
+def command(table: Table) -> str | None:
+    """Give the command that makes a table's rows again, from the packaged recipe that asks for least beyond them."""
+    labels = {str(row["spec"].get("label") or row["spec"]["method"]) for row in table.rows}
+    have = {place for row in table.rows if (place := _place(row)) is not None}
+    fits = []
+    for name, recipe in _recipes().items():
+        if name.startswith("analyze-") or recipe.get("limit") not in (None, table.spec.get("limit")):
+            continue  # a limit cannot be taken back
+        wanted = _wanted(recipe)
+        if (
+            _same(recipe, table.spec)
+            and labels <= set(recipe["methods"])
+            and {p[:3] for p in have} <= {p[:3] for p in wanted}
+        ):
+            fits.append((len(wanted), name, recipe, wanted))
+    if not fits:
+        return None
+    _, name, recipe, wanted = min(fits, key=lambda fit: fit[:2])
+    words = ["steep bench", name]
+    if {p[3] for p in wanted} != labels:
+        words.append(f"--only method={','.join(sorted(labels))}")
+    severities = sorted({p[2] for p in have})  # that of clean images is 0
+    if any(severities) and {p[2] for p in wanted} != set(severities):
+        words.append(f"--only severity={','.join(map(str, severities))}")
+    if table.spec.get("source"):
+        words.append(f"--only source={table.spec['source']}")
+    if table.spec.get("limit") != recipe.get("limit"):
+        words.append(f"--limit {table.spec['limit']}" if table.spec.get("limit") else "")
+    if table.spec.get("precision", "float32") != recipe.get("precision", "float32"):
+        words.append(f"--set precision={table.spec['precision']}")
+    return " ".join(word for word in words if word)
+
+
+def _bench(name: str, recipe: Mapping[str, Any], rows: Sequence[Row]) -> Coverage:
+    wanted = _wanted(recipe)
+    here: dict[Wanted, set[int | None]] = {}
+    for row in rows:
+        place = _place(row) if _same(recipe, row["spec"]) else None
+        if place in wanted and place is not None:
+            here.setdefault(place, set()).add(row["spec"].get("limit"))
+    limits = {min(own, key=lambda limit: -(limit or 1 << 40)) for own in here.values()} - {None, recipe.get("limit")}
+    lacks = [f"{what} {', '.join(names)}" for what, names in _whole(wanted, wanted - set(here)).items() if names]
+    lacks += ["some cells"] if not lacks and len(here) < len(wanted) else []
+    lacks += _seeds(recipe, wanted, rows)
+    return Coverage(
+        name,
+        recipe["about"],
+        len(wanted),
+        len(here),
+        "; ".join(lacks) if here else "",
+        tuple(sorted(limit for limit in limits if limit)),
+    )
+
+
+def _whole(wanted: set[Wanted], missing: set[Wanted]) -> dict[str, list[str]]:
+    """Name what is missing altogether: methods, severities, shifts, source domains."""
+    found = {}
+    for what, index in (("methods", 3), ("severities", 2), ("shifts", 1), ("source domains", 0)):
+        every = {place[index] for place in wanted}
+        gone = {v for v in every if all(place in missing for place in wanted if place[index] == v)}
+        found[what] = [plain(v) for v in sorted(gone, key=str) if v not in ("", 0)]
+    return found
+
+
+def _seeds(recipe: Mapping[str, Any], wanted: set[Wanted], rows: Sequence[Row]) -> list[str]:
+    """Say of which methods there are fewer seeds than asked for."""
+    seeds: dict[str, set[int]] = {}
+    for row in rows:
+        if _same(recipe, row["spec"]) and (place := _place(row)) in wanted and place is not None:
+            seeds.setdefault(place[3], set()).add(row["spec"].get("seed", 0))
+    asked = {name: own.get("seeds", recipe.get("seeds", [0])) for name, own in recipe["methods"].items()}
+    return [
+        f"seeds of {name}: {len(seeds[name])} of {len(own)}"
+        for name, own in asked.items()
+        if name in seeds and len(seeds[name]) < len(own)
+    ]
+
+
+def _place(row: Row) -> Wanted | None:
+    spec = row["spec"]
+    if spec.get("setting", "paper") != "paper":
+        return None
+    return (spec.get("source") or "", spec["shift"], spec["severity"], spec.get("label") or spec["method"])
+
+
+def _same(recipe: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Tell whether a row could be of a recipe: what is the same for all its cells."""
+    size = 0 if recipe.get("batch_size") == "full" else recipe.get("batch_size")
+    return (recipe["data"], recipe["model"], recipe.get("protocol", "reset"), size, recipe.get("size")) == tuple(
+        spec.get(name) for name in ("data", "model", "protocol", "batch_size", "size")
+    )
+
+
+@functools.cache
+def _recipes() -> dict[str, dict[str, Any]]:
+    return {name: recipes.read(name) for name in recipes.names("bench")}
+
+
+def _wanted(recipe: Mapping[str, Any]) -> set[Wanted]:
+    """Expand a recipe's grid, in the setting `paper`."""
+    labels = list(recipe["methods"])
+    severities = recipe.get("severities", [5])
+    if recipe["data"] == "pacs":
+        sources = list(recipe.get("sources") or _DOMAINS)
+        return {(s, target, 0, label) for s in sources for target in _DOMAINS if target != s for label in labels}
+    if recipe.get("protocol", "reset") not in _SHIFT_BY_SHIFT:
+        return {("", "sequence", max(severities), label) for label in labels}
+    shifts = list(_shifts(recipe.get("shifts", "benchmark")))
+    corrupted = {("", s, level, label) for s in shifts if s != "clean" for level in severities for label in labels}
+    return corrupted | {("", "clean", 0, label) for label in labels if "clean" in shifts}
+
+
+def _shifts(said: str | Iterable[str]) -> Iterable[str]:
+    for name in [said] if isinstance(said, str) else said:
+        yield from benchmark() if name == "benchmark" else [name]

@@ -1,0 +1,126 @@
+"""How sure a number of some rows is: its standard error, from seeds and from how many images there were.
+
+Where there are several seeds, their spread gives one; so many images, answered right or wrong, give another (as if each
+answer were drawn by itself; two methods see the same images, so of a difference this says rather too much). The larger
+one counts, and a difference of less than two of them is within noise.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from steep.bench.rows import Row, pooled
+from steep.report.formats import number, signed
+from steep.report.tables import CLEAN, Line, plain
+
+ERRORS = 2  # standard errors that a difference has to reach
+
+Point: TypeAlias = tuple[str, int]  # (shift, severity)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number, in percent or points, and its standard error.
+
+    >>> gain = Measured(85.0, 0.3) - Measured(83.0, 0.4)
+    >>> str(gain), gain.side
+    ('+2.00 ± 0.50', 1)
+    """
+
+    value: float
+    error: float
+
+    def __sub__(self, other: Measured) -> Measured:
+        """Take the difference; the errors are of different runs."""
+        return Measured(self.value - other.value, math.hypot(self.error, other.error))
+
+    def __neg__(self) -> Measured:
+        """Turn a difference round."""
+        return Measured(-self.value, self.error)
+
+    def __str__(self) -> str:
+        return f"{signed(self.value)} ± {number(self.error)}"
+
+    @property
+    def side(self) -> int:
+        """Say whether it is above (1) or below (−1) zero; 0 where it is within noise or no number."""
+        if not abs(self.value) > ERRORS * self.error:  # NaN too
+            return 0
+        return 1 if self.value > 0 else -1
+
+
+def places(line: Line, severities: Sequence[int], *, clean: bool = False) -> dict[Point, list[Row]]:
+    """Sort the rows of a line by shift and severity: those of a view that are one shift each, or the clean ones."""
+    found: dict[Point, list[Row]] = {}
+    for row in line.rows:
+        spec = row["spec"]
+        wanted = spec["shift"] == CLEAN if clean else spec["shift"] != CLEAN and spec["severity"] in severities
+        if wanted and not row.get("segments"):
+            found.setdefault((plain(spec["shift"]), spec["severity"]), []).append(row)
+    return found
+
+
+def accuracy(points: Mapping[Point, Sequence[Row]]) -> Measured | None:
+    """Mean accuracy over points, in percent.
+
+    >>> accuracy({("fog", 5): [{"spec": {}, "accuracy": 0.9, "n": 100}]})
+    Measured(value=90.0, error=3.0)
+    """
+    return weighted(points, dict.fromkeys(points, 1 / len(points))) if points else None
+
+
+def weighted(points: Mapping[Point, Sequence[Row]], weights: Mapping[Point, float]) -> Measured | None:
+    """Weighted sum of accuracies, in percent, over the seeds that every point has; None where there is none."""
+    by_seed = {point: {row["spec"].get("seed", 0): row for row in rows} for point, rows in points.items()}
+    whole = sorted(set.intersection(*(set(own) for own in by_seed.values()))) if by_seed else []
+    if not whole:
+        return None
+    sums = [math.fsum(weights[p] * float(own[seed]["accuracy"]) for p, own in by_seed.items()) for seed in whole]
+    if not all(map(math.isfinite, sums)):
+        return None
+    spread = statistics.stdev(sums) / math.sqrt(len(sums)) if len(sums) > 1 else 0.0
+    variance = 0.0
+    for point, own in by_seed.items():
+        right = statistics.fmean(float(own[seed]["accuracy"]) for seed in whole)
+        variance += weights[point] ** 2 * right * (1 - right) / min(int(own[seed]["n"]) for seed in whole)
+    return Measured(100 * statistics.fmean(sums), 100 * max(spread, math.sqrt(max(0.0, variance))))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Expected and maximum calibration error of some answers, in percent, and how many there were."""
+
+    expected: Measured
+    maximum: Measured
+    worst: int  # answers in the bin that the maximum is of
+    n: int
+
+
+def calibration(bars: Sequence[Mapping[str, Any] | None], seeds: int = 1) -> Calibration | None:
+    """Pool bins, and take their mean and largest gap between confidence and accuracy.
+
+    Where the same images were answered with several seeds, their answers are no more independent than those of one.
+
+    >>> bars = {"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}
+    >>> found = calibration([bars])
+    >>> round(found.expected.value, 6), round(found.maximum.value, 6), found.worst
+    (15.0, 30.0, 25)
+    """
+    whole = [bar for bar in bars if bar is not None]
+    if not whole or len(whole) < len(bars):
+        return None
+    bins = [one for one in pooled(whole) if one[0]]
+    total = sum(count for count, _, _ in bins)
+    if not total:
+        return None
+    expected = math.fsum(count * abs(right - sure) for count, sure, right in bins) / total
+    # as long as no bin changes sides, the error is a sum of right answers, of which each bin's are binomial
+    spread = math.sqrt(seeds * math.fsum(count * right * (1 - right) for count, _, right in bins)) / total
+    count, sure, right = max(bins, key=lambda one: abs(one[2] - one[1]))
+    likely = (right * count + 1) / (count + 2)  # three right answers of three do not make the fourth one sure
+    maximum = Measured(100 * abs(right - sure), 100 * math.sqrt(seeds * likely * (1 - likely) / count))
+    return Calibration(Measured(100 * expected, 100 * spread), maximum, count, total)

@@ -1,0 +1,111 @@
+"""Why numbers differ from the paper's: each explanation finds its numbers, and a slip in the file is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_claims import grid, ten
+
+from steep.bench.rows import encode
+from steep.cli import main
+from steep.errors import InputError, UnknownNameError
+from steep.report.explanations import NONE, Explanation, notes, read
+from steep.report.tables import build
+
+HOME = Path(__file__).parents[2]
+GOOD = '[[explanation]]\ndata = "cifar10-c"\nmodel = "wrn-28-10"\nseverities = [5]\nmethods = ["bn"]\ntext = "Why."\n'
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "explanations.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_every_difference_of_more_than_a_point_has_a_note() -> None:
+    # paper, severity 5: source 56.47 (ours 50), bn 79.56 (ours 79), tea 83.34 (ours 84.40)
+    (table,) = build(grid({"source": 0.5, "bn": 0.79, "tea": 0.844}))
+    first, last = notes(table, [Explanation("Other weights.", "cifar10-c", methods=("source",))])
+    assert (first.number, first.text) == (1, "Other weights.")
+    assert first.differences == (("source", "mean", pytest.approx(-6.47)),)
+    assert last.text == NONE
+    told = {(method, column): away for method, column, away in last.differences}
+    assert told["tea", "mean"] == pytest.approx(1.06)
+    assert ("bn", "mean") not in told  # 0.56 off
+    # mCE: bn errs 21 where the source errs 50, so 42.00, paper 52.65; tea 15.6 / 50, so 31.20, paper 43.69
+    assert told["bn", "mCE"] == pytest.approx(42.0 - 52.65)
+    assert told["tea", "mCE"] == pytest.approx(31.2 - 43.69)
+
+
+@pytest.mark.parametrize(
+    ("more", "hit"),
+    [
+        ({}, True),
+        ({"model": "wrn-28-10", "severities": (5,), "methods": ("source",)}, True),
+        ({"model": "resnet-50-gn"}, False),
+        ({"severities": (1, 2, 3, 4, 5)}, False),
+        ({"severities": (0,)}, False),
+        ({"methods": ("bn",)}, False),
+        ({"data": "cifar100-c"}, False),
+    ],
+)
+def test_an_explanation_is_of_what_it_names(more: dict[str, object], hit: bool) -> None:
+    (table,) = build(grid({"source": 0.5}))
+    (note,) = notes(table, [Explanation("Why.", **{"data": "cifar10-c", **more})])  # type: ignore[arg-type]
+    assert (note.text == "Why.") == hit
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, grid({"bn": 0.7}))))
+    (one,) = read(write(tmp_path, GOOD + 'evidence = "rows.jsonl"\nlabel = "bn"\n'))
+    assert str(one) == "Why. (rows: rows.jsonl, bn)"
+    assert (one.data, one.model, one.severities, one.methods) == ("cifar10-c", "wrn-28-10", (5,), ("bn",))
+    assert read(write(tmp_path, "# nothing yet\n")) == ()
+
+
+@pytest.mark.parametrize(
+    ("slip", "said"),
+    [
+        (GOOD.replace('"bn"', '"bm"'), "did you mean 'bn'"),
+        (GOOD.replace("cifar10-c", "cifar10c"), "did you mean 'cifar10-c'"),
+        (GOOD.replace("wrn-28-10", "wrn-28"), "did you mean 'wrn-28-10'"),
+        (GOOD.replace("severities = [5]", "severities = [4]"), "expected severities of the paper's tables"),
+        (GOOD.replace("methods", "method"), "did you mean 'methods'"),
+        (GOOD.replace('methods = ["bn"]', 'methods = "bn"'), "expected methods to be a list"),
+        (GOOD.replace('text = "Why."', ""), "expected text"),
+        (GOOD.replace("[[explanation]]", "[[explanations]]"), "did you mean 'explanation'"),
+        (GOOD + 'evidence = "nowhere.jsonl"\n', "expected evidence to be a file"),
+        (GOOD + 'label = "bn"\n', "expected evidence"),
+        (GOOD + "= 1", "not valid TOML"),
+        # the paper has no DUA with GroupNorm, so there is no number to explain
+        (GOOD.replace("wrn-28-10", "resnet-50-gn").replace('"bn"', '"dua"'), "unknown method"),
+    ],
+)
+def test_a_slip_is_an_error_with_the_fix(tmp_path: Path, slip: str, said: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=said.replace("[", r"\[")):
+        read(write(tmp_path, slip))
+
+
+def test_evidence_has_the_lines_it_is_named_for(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, grid({"bn": 0.7}))))
+    with pytest.raises(UnknownNameError, match="label"):
+        read(write(tmp_path, GOOD + 'evidence = "rows.jsonl"\nlabel = "tea-kept"\n'))
+
+
+def test_the_file_of_this_project_is_good() -> None:
+    read(HOME / "results" / "explanations.toml")
+
+
+def test_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run.jsonl"
+    run.write_bytes(b"".join(map(encode, grid(ten(0.9)))))
+    file = write(tmp_path, GOOD.replace('text = "Why."', 'text = "A reason, tested."'))
+    assert main(["report", str(run), "--format", "docs", "--explanations", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert "| bn | 70.00 | 79.56 | −9.56¹ |" in text
+    assert "- ¹ bn (mean −9.56, mCE +7.35): A reason, tested." in text
+    assert "- ² source (mean −6.47);" in text
+    assert ": not explained" in text
+    assert main(["report", str(run), "--explanations", str(file)]) != 0
+    assert "--format docs" in capsys.readouterr().err

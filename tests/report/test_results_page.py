@@ -1,0 +1,193 @@
+"""The results page: what belongs together stands together, what does not is never one mean, what is missing is said."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_claims import Rows, cell, grid, ten
+
+from steep.bench.rows import encode
+from steep.cli import main
+from steep.report.chapters import CIFAR10, CIFAR100, GROUP_NORM, OTHERS, PACS, SHIPPED, STREAMS, TINY, part
+from steep.report.docs import docs
+from steep.report.expected import command, coverage
+from steep.report.runs import read
+from steep.report.tables import build
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def stream(protocol: str = "continual") -> Rows:
+    row = cell("tea", "sequence", 0.7, protocol=protocol)
+    row["segments"] = [{"name": "fog", "severity": 5, "n": 10, "error": 0.3}]
+    return [row]
+
+
+def page(rows: Rows, **more: Any) -> str:
+    tables = build(rows)
+    return docs(tables, "Results", **more)
+
+
+def test_chapters_by_what_was_run() -> None:
+    rows = [
+        *grid({"tea": 0.8}),
+        *grid({"tea": 0.6}, data="cifar100-c"),
+        *grid({"tea": 0.3}, data="tiny-imagenet-c", batch_size=1000, size=32),
+        *grid({"tea": 0.8}, model="resnet-50-gn"),
+        *[cell("tea", "sketch", 0.4, 0, data="pacs", model="resnet-18-bn", source="photo", size=32, batch_size=0)],
+        *stream(),
+        *grid({"tea": 0.8}, batch_size=1, limit=1000),
+        *grid({"tea": 0.8}, model="wrn-40-2"),
+        *grid({"tea": 0.8}, batch_size=64),
+        *[cell("tea", "spatter", 0.8)],
+    ]
+    found = {name: len(tables) for name, tables in part(rows).rankings.items()}
+    assert found == {CIFAR10: 1, CIFAR100: 1, GROUP_NORM: 1, PACS: 1, TINY: 1, STREAMS: 2, SHIPPED: 1, OTHERS: 1}
+    heads = re.findall(r"^## (.+)$", page(rows), flags=re.M)
+    assert heads[0] == "The paper's claims"
+    assert [heads.index(name) for name in (CIFAR10, CIFAR100, GROUP_NORM, PACS, TINY, STREAMS)] == sorted(
+        heads.index(name) for name in (CIFAR10, CIFAR100, GROUP_NORM, PACS, TINY, STREAMS)
+    )
+    assert heads[-1] == "What could not be reached or run"
+
+
+def test_limited_rows_are_another_table() -> None:
+    rows = grid({"source": 0.5, "tea": 0.8}) + grid({"source": 0.4, "tea": 0.6}, limit=2000, n=2000)
+    made = page(rows)
+    assert "| tea | **80.00** | 83.34 | −3.34¹ |" in made
+    assert "first 2,000 images" in made
+    assert "| tea | **60.00** |" in made
+    assert "70.00" not in made  # what both in one mean would be
+
+
+def test_seeds_and_severities_of_several_files_are_one_table(tmp_path: Path) -> None:
+    files = {
+        "one": grid({"source": 0.5, "tea": 0.80}),
+        "two": grid({"tea": 0.84}, seed=1),
+        "three": grid({"source": 0.7, "tea": 0.9}, (1, 2, 3, 4)),
+    }
+    for name, rows in files.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(map(encode, rows)))
+    (tmp_path / "speed.jsonl").write_text('{"benchmark": "speed", "ms": 1}\n', encoding="utf-8")
+    (tmp_path / "look.jsonl").write_text('{"what": "clean source", "acc": 95.7}\n', encoding="utf-8")
+    runs = read([tmp_path])
+    made = docs([], "Results", sources=runs.sources, notes=runs.notes)
+    assert "| tea | **82.00 ± 2.83** | 83.34 | −1.34¹ |" in made  # deviation of 80 and 84
+    assert "| tea | **88.00** | 87.88 | +0.12 |" in made  # seed 0 alone has severities 1 to 4: (4 × 90 + 80) / 5
+    assert "- files: one, three, two" in made or "- files: one, two, three" in made
+    assert "look, speed: measurements of speed, memory or the like" in made
+
+
+def test_a_method_is_in_a_ranking_once() -> None:
+    rows = grid({"source": 0.5, "tent": 0.70, "tea": 0.80})
+    rows += grid({"tent": 0.72}, setting="tuned")
+    rows += [cell("tea", s, 0.79, label="tea-before", predict="before") for s in {r["spec"]["shift"] for r in rows}]
+    made = page(rows)
+    ranking = made.partition("## CIFAR-10-C")[2].partition("<details")[0]
+    assert re.findall(r"^\| ([a-z-]+) \|", ranking, flags=re.M) == ["method", "tea", "tent", "source"]
+    variants = made.partition("## Variants")[2].partition("<details")[0]
+    assert "| tea-before | 79.00 | −1.00 |" in variants
+    tuned = made.partition("## Tuned baselines")[2].partition("<details")[0]
+    assert "| tent (tuned) | 72.00 | +2.00 |" in tuned
+    assert "| tea | 80.00 |  |" in tuned
+
+
+def test_a_name_of_ones_own_is_no_variant_of_what_was_not_run() -> None:
+    made = page([cell("tea", "fog", 0.8, label="mine", data="digits-c"), cell("source", "fog", 0.5, data="digits-c")])
+    assert "| mine | **80.00** |" in made
+    assert "## Variants" not in made
+    assert "claims" not in made  # nothing of the paper's was run
+
+
+def test_what_was_not_run_is_counted() -> None:
+    every = {one.recipe: one for one in coverage(grid(ten(0.9), run="a")[:-1], [])}
+    one = every["appendix-cifar10"]  # eleven methods with tea-fast, 15 corruptions; one cell of tea is not there
+    assert (one.wanted, one.here) == (165, 149)
+    assert one.lacks == "methods tea-fast; seeds of tea: 1 of 5"
+    assert one.state == "149 of 165 cells"
+    assert every["table-1-cifar10"].wanted == 11 * (15 * 5 + 1)
+    assert every["table-1-cifar10"].lacks == "methods tea-fast; severities 1, 2, 3, 4; shifts clean"
+    assert every["table-3-pacs"].wanted == 8 * 12
+    assert every["continual"].wanted == 11
+    assert {every[name].state for name in ("table-3-pacs", "continual", "analyze-calibration")} == {"not run"}
+    assert not [name for name in every if "digits" in name]
+    limited = {one.recipe: one for one in coverage(grid(ten(0.9), limit=500), [])}
+    assert limited["appendix-cifar10"].state == "150 of 165 cells, first 500 images of a set"
+    flat = [{"analysis": "samples", "data": "mnist"}]
+    ran = {one.recipe for one in coverage([], flat) if one.here}
+    assert ran == {"analyze-samples-mnist"}
+
+
+def test_the_page_says_what_is_missing() -> None:
+    made = page(grid(ten(0.9))).partition("## What could not be reached or run")[2]
+    assert "| table-3-pacs | Table 3: PACS at 32 pixels" in made
+    assert "| works with GroupNorm: TEA has the highest mean accuracy and the lowest mCE | cifar10-c" in made
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (grid({"source": 0.5}), "steep bench before-after --only method=source"),
+        (grid(ten(0.9)), "steep bench appendix-cifar10 --only method=" + ",".join(sorted(ten(0.9)))),
+        (grid({"source": 0.5}, (4, 5)), "steep bench table-1-cifar10 --only method=source --only severity=4,5"),
+        (grid({"bn": 0.5}, limit=50, precision="bfloat16"),
+         "steep bench before-after --only method=bn --limit 50 --set precision=bfloat16"),
+        (stream("mixed"), "steep bench mixed --only method=tea"),
+        (grid({"source": 0.5}, data="other"), None),
+    ],
+)  # fmt: skip
+def test_the_command_that_makes_a_table_again(rows: Rows, said: str | None) -> None:
+    assert command(build(rows)[-1]) == said
+
+
+def test_the_buffer_kept_and_reset(tmp_path: Path) -> None:
+    about = {"benchmark": "kept-buffer", "data": "cifar10-c", "model": "wrn-28-10", "severity": 5, "method": "tea"}
+    rows = [{**about, "order": "forward", "seed": 0, "kept": kept, "n": 150_000, "mean": mean, "device": "NVIDIA H200"}
+            for kept, mean in ((False, 0.85), (True, 0.8425))]  # fmt: skip
+    (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    made = docs([], sources=read([tmp_path / "kept.jsonl"]).sources)
+    assert "| tea | forward | 0 | 85.00 | 84.25 | −0.75 | 150,000 | NVIDIA H200 |" in made
+
+
+def test_pictures_and_links_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    rows = grid({"source": 0.5, "tea": 0.8}, energy_before=-5.0, energy_after=-6.0)
+    (results / "cifar.jsonl").write_bytes(b"".join(map(encode, rows)))
+    (results / "README.md").write_text("# How\n", encoding="utf-8")
+    flat = [
+        {"analysis": "samples", "version": 1, "part": part_, "data": "mnist", "shift": "clean", "severity": 0,
+         "seed": 0, "label": label, "kind": "real" if label == "real" else "samples", "model": "resnet-18-bn", "n": 10,
+         "png": base64.b64encode(PIXEL).decode(), "mean_distance": 0.25, "covariance_distance": 0.125}
+        for label in ("tea", "real")
+        for part_ in ("picture", "distance")
+    ]  # fmt: skip
+    (results / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in flat), encoding="utf-8")
+    out = tmp_path / "docs" / "results.md"
+    out.parent.mkdir()
+    told = ["--format", "docs", "--out", str(out), "--figures", str(out.parent / "images"), "--title", "Results"]
+    assert main(["report", str(results), *told]) == 0
+    text = out.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert {"../results/cifar.jsonl", "../results/samples.jsonl", "../results/README.md"} <= set(links)
+    assert all((out.parent / link).is_file() for link in links)
+    assert (out.parent / "images" / "samples-mnist-clean-real.png").read_bytes() == PIXEL
+    chart = next(link for link in links if "energy-gain" in link)
+    assert (out.parent / chart).read_bytes().startswith(b"\x89PNG")
+    assert "| real | tea |" in text
+    assert "| mean 0.250, covariance 0.1250 | mean 0.250, covariance 0.1250 |" in text
+    assert str(tmp_path) not in text
+
+
+def test_every_number_is_folded() -> None:
+    made = page(grid(ten(0.9), (1, 2, 3, 4, 5)))
+    open_ = re.sub(r"<details.*?</details>", "", made, flags=re.S)
+    assert "gaussian" not in open_
+    assert made.count("gaussian") > 1
