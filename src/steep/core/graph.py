@@ -60,6 +60,9 @@ class Graphs:
             # all of them: they share memory, which is safe only while they are replayed in the order of recording
             self.recordings.clear()
             self._times.clear()
+            self._pool = (
+                None  # somebody may still hold a result in it, and torch shares no pool that has lost its graphs
+            )
             known = None
         if known is None:
             self._times[key] = self._times.get(key, 0) + 1
@@ -74,21 +77,23 @@ class Graphs:
 
     def _record(self, key: Any, work: Work, x: Tensor, state: State, plain: bool) -> Recording | None:
         host = Host(state)
-        graph = torch.cuda.CUDAGraph()
-        for value in state.parts().values():
-            if isinstance(value, torch.Generator):
-                graph.register_generator_state(value)
+        graph = _graph_for(state)
         images = x.clone()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         addresses = _addresses(state, plain)
+        stream = torch.cuda.current_stream()
         try:
             # thread_local: a data loader's thread may go on pinning memory meanwhile
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 result = work(images)
         except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # a recording that could not begin leaves its own behind
             for value in state.parts().values():
                 if hasattr(value, "mark"):
                     value.mark()  # what was to be put back was never computed: there is nothing to put back
+            # generators of a recording that broke off still wait for its end, torch's own too; one that ends frees them
+            with torch.cuda.graph(_graph_for(state)):
+                images.zero_()
             host.revert(state)  # recording runs no kernel, but it runs the method's Python
             self._give_up(str(error))
             return None
@@ -117,6 +122,14 @@ class Graphs:
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__init__(saved["enabled"])  # type: ignore[misc]
+
+
+def _graph_for(state: State) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    for value in state.parts().values():
+        if isinstance(value, torch.Generator):
+            graph.register_generator_state(value)
+    return graph
 
 
 def _addresses(state: State, model_alone: bool) -> list[int]:
