@@ -1,0 +1,69 @@
+"""The runner of the paper's tables: its jobs fit together, and it goes on where it stopped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks import reproduce
+from benchmarks.reproduce import JOBS, Job
+
+from steep.bench.recipe import plan
+from steep.bench.rows import read
+
+SMALL = Job("digits", "digits", limit=20, only=("method=source,bn", "shift=fog", "seed=0"), sets=("weights=untrained",))
+
+
+def test_weights_are_made_before_the_grid_that_needs_them_and_no_cell_is_run_twice(tmp_path: Path) -> None:
+    made: set[str] = set()
+    keys: Counter[str] = Counter()
+    for job in JOBS:
+        if job.kind == "train":
+            made.add(job.result(tmp_path, tmp_path).stem)
+        if job.kind != "bench":
+            continue
+        grid = plan(job.recipe, only=job.only, sets=job.sets, seeds=job.seeds, limit=job.limit, require=False)
+        assert {cell.weights for cell in grid.cells} <= made, job
+        keys.update({f"{job.name} {cell.key()}" for cell in grid.cells})
+    assert max(keys.values()) == 1
+
+
+def test_a_command_is_one_that_steep_takes(tmp_path: Path) -> None:
+    """Each kind once, as `steep` itself reads it: a misspelt option would end with 2."""
+    for job in (SMALL, Job("w", "train-digits", "train")):
+        command = [*job.command(tmp_path, tmp_path, "cpu", epochs=20), "--dry-run"]
+        subprocess.run([sys.executable, "-m", "steep", *command], check=True, capture_output=True)
+    levels = Job("c", "cifar10", "corrupt", severities=(1, 5)).command(tmp_path, tmp_path, "cpu")
+    assert levels[levels.index("--out") + 1 :] == [str(tmp_path / "c"), "--severity", "1", "--severity", "5"]
+
+
+def test_it_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reproduce, "JOBS", (SMALL,))
+    words = ["reproduce", "--root", str(tmp_path), "--results", str(tmp_path), "--device", "cpu"]
+    for more, said, rows in (
+        (["--list"], "2 of 2 cells", 0),
+        (["--minutes", "0"], "out of time", 0),
+        ([], "2 of 2 cells", 2),
+        ([], "done", 2),
+    ):
+        monkeypatch.setattr(sys, "argv", [*words, *more])
+        reproduce.main()
+        assert said in capsys.readouterr().out
+        store = tmp_path / "digits.jsonl"
+        assert (len(read(store)) if store.exists() else 0) == rows
+
+
+def test_a_job_that_fails_is_named_and_the_next_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Job("broken", "table-3-pacs")  # its weights are not there
+    monkeypatch.setattr(reproduce, "JOBS", (broken, SMALL))
+    monkeypatch.setattr(sys, "argv", ["x", "--root", str(tmp_path), "--results", str(tmp_path), "--device", "cpu"])
+    with pytest.raises(SystemExit, match="failed: broken"):
+        reproduce.main()
+    assert len(read(tmp_path / "digits.jsonl")) == 2
