@@ -6,6 +6,7 @@ come twice, and dropped when a tensor of the state has moved to another address.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ class Graphs:
                 if hasattr(value, "mark"):
                     value.mark()  # what was to be put back was never computed: there is nothing to put back
             # generators of a recording that broke off still wait for its end, torch's own too; one that ends frees them
-            with torch.cuda.graph(_graph_for(state)):
+            with contextlib.suppress(RuntimeError), torch.cuda.graph(_graph_for(state)):
                 images.zero_()
             host.revert(state)  # recording runs no kernel, but it runs the method's Python
             self._give_up(str(error))
