@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from steep import provenance
 from steep.bench import adapters, local
 from steep.bench import cell as one
 from steep.bench.adapters import Adapters
@@ -15,6 +19,9 @@ from steep.bench.rows import read, stable
 from steep.bench.sources import Disk
 from steep.bench.spec import Cell
 from steep.bench.store import Store
+from steep.core.adapter import Adapter
+from steep.data import ImageSet
+from steep.errors import SteepWarning
 
 SMALL = ["tea.sgld_steps=2", "tea.buffer_size=200", "weights=untrained", "batch_size=40"]
 
@@ -49,9 +56,50 @@ def test_rows_do_not_depend_on_whether_an_adapter_is_new(method: str, made: list
 
 def test_another_method_seed_or_precision_gets_its_own(made: list[str]) -> None:
     sharing = Adapters(keep=True)
-    for cell in grid("method=tent,tea", "setting=paper", "shift=fog", seeds="0,1"):
+    cells = grid("method=tent,tea", "setting=paper", "shift=fog", seeds="0,1")
+    for cell in (*cells, replace(cells[-1], precision="bfloat16")):
         one.run(cell, Disk(), adapters=sharing)
-    assert made == ["tent", "tent", "tea", "tea"]
+    assert made == ["tent", "tent", "tea", "tea", "tea"]
+
+
+class Trainless(Disk):
+    """No training images: eata warns as it is made."""
+
+    def train(self, cell: Cell) -> ImageSet | None:
+        """Give none."""
+        return None
+
+
+def test_what_an_adapter_warns_of_once_is_in_all_its_rows(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = grid("method=eata", "setting=paper", "seed=0", "shift=fog,contrast,clean")
+    said = "graph=True: this method or model cannot be recorded"
+    real, known = Adapter.__call__, set[int]()
+
+    def once(self: Adapter, x: Tensor) -> Tensor:
+        if id(self) not in known and len(made) == 1:
+            known.add(id(self))
+            warnings.warn(said, SteepWarning, stacklevel=2)
+        return real(self, x)
+
+    monkeypatch.setattr(Adapter, "__call__", once)
+    sharing = Adapters(keep=True)
+    rows = [one.run(cell, Trainless(), adapters=sharing) for cell in cells]
+    assert made == ["eata"]
+    assert len({tuple(row["notes"]) for row in rows}) == 1
+    missing, acts_as_eta, recorded = rows[-1]["notes"]
+    assert missing == "no train split of digits here: eata has no Fisher term"
+    assert "acts as eta" in acts_as_eta
+    assert recorded == said
+    assert one.run(cells[1], Trainless())["notes"] == [missing, acts_as_eta]
+
+
+def test_memory_that_an_adapter_goes_on_holding_counts_in_later_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = iter([5, 3, 7, 2])  # a recorded step is replayed without taking memory anew
+    monkeypatch.setattr(provenance, "peak_memory", lambda device: {"bytes": next(took), "of": "tensors"})
+    sharing = Adapters(keep=True)
+    cells = grid("method=bn,tent", "setting=paper", "seed=0", "shift=fog,contrast")
+    cells = sorted(cells, key=lambda cell: cell.method)
+    assert [one.run(cell, Disk(), adapters=sharing)["peak_memory"]["bytes"] for cell in cells] == [5, 5, 7, 7]
 
 
 def test_an_adapter_whose_cell_fails_is_not_lent_again(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

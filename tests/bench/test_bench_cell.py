@@ -12,6 +12,7 @@ from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 import steep
+from steep.bench import adapters
 from steep.bench import cell as one
 from steep.bench.measure import metrics
 from steep.bench.recipe import plan
@@ -92,13 +93,13 @@ def test_before_and_after_are_two_numbers_for_one_method() -> None:
 
 def test_eata_sees_training_images_and_never_a_test_image(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    real = one.batches
+    real = adapters.batches
 
     def spy(data: ImageSet, *args: int, **kwargs: int) -> object:
         seen.append(data.split)
         return real(data, *args, **kwargs)
 
-    monkeypatch.setattr(one, "batches", spy)
+    monkeypatch.setattr(adapters, "batches", spy)
     row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), Disk())
     assert seen == ["train"]
     assert row["notes"] == ["Fisher images: digits train, shuffled"]

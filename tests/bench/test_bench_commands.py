@@ -134,6 +134,8 @@ def test_bad_input_is_one_line_with_the_fix_and_loses_nothing(
     assert "--gpus" in told
     told = failing(capsys, *good, "--weights", str(weights), "--gpus", "0.5")
     assert "--gpus 0.5: is for --engine ray" in told
+    told = failing(capsys, *good, "--weights", str(weights), "--engine", "ray", "--compile")
+    assert "--compile: is for one process on one device. Leave it out" in told
 
     (tmp_path / "mine.toml").write_text('kind = "bench"\nsevrities = [5]\n', encoding="utf-8")
     told = failing(capsys, "bench", str(tmp_path / "mine.toml"))

@@ -33,6 +33,8 @@ COUNTS = {
     "digits-gradual": 7,
     "digits-label-shift": 14,
     "digits-mixed": 7,
+    "explain-cifar10": 180,  # 15 × (5 methods + 7 variants)
+    "explain-pacs": 24,  # 12 pairs × (source + tea)
     "gradual": 15,
     "label-shift": 225,
     "mixed": 15,
@@ -49,7 +51,7 @@ COUNTS = {
 
 def test_the_recipes_are_these() -> None:
     assert {name for name in recipes.names("bench") if not name.startswith("analyze-")} == set(COUNTS)
-    assert len(COUNTS) == 27
+    assert len(COUNTS) == 29
 
 
 @pytest.mark.parametrize("name", COUNTS)

@@ -40,6 +40,18 @@ def test_rows_come_back_in_order_and_by_key(tmp_path: Path) -> None:
         assert store[KEYS[0]]["accuracy"] == 0.5
 
 
+def test_who_is_interrupted_after_the_write_knows_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    with Store(tmp_path) as store:
+        monkeypatch.setattr(os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.append(row(KEYS[0]))
+        assert KEYS[0] in store
+    assert [r["key"] for r in read(tmp_path)] == KEYS[:1]
+
+
 @pytest.mark.parametrize("cut", [1, 5, 40])
 def test_a_torn_last_line_is_moved_aside_and_nothing_else_is_lost(tmp_path: Path, cut: int) -> None:
     file = filled(tmp_path)

@@ -176,6 +176,19 @@ def test_severities_of_two_files_and_two_limits_make_one_trend() -> None:
     assert claim.origin.startswith("n = 2,000 to 10,000 images a set")
 
 
+def test_other_weights_or_another_precision_are_another_trend() -> None:
+    gains = [0.01, 0.05, 0.1, 0.2, 0.3]
+    for more in ({"weights_sha256": "cd" * 32}, {"precision": "bfloat16"}):
+        rows = [r for r in graded(gains) if r["spec"]["severity"] < 5]
+        rows += grid({"source": 0.5, "tea": 0.9}, (5,), **more)
+        assert found(rows, GROWS, "cifar10-c").verdict == UNKNOWN
+    # where some images have every severity, no severity is of others
+    rows = graded(gains, limit=2000, n=2000) + grid({"source": 0.5, "tea": 0.9}, (5,))
+    claim = found(rows, GROWS, "cifar10-c")
+    assert "+30.00 points" in claim.here
+    assert claim.origin.startswith("n = 2,000 images a set")
+
+
 MILD = "Admitted: on mild shifts TEA does not improve on the source model"
 
 
@@ -304,6 +317,13 @@ def test_sensitivity(worst: float, stable: str, first: str) -> None:
     assert found(other, best, "cifar10-c", flat).verdict == UNKNOWN
 
 
+def test_sensitivity_beyond_the_papers_range_is_no_part_of_its_claim() -> None:
+    flat = varied({0.001: 0.849, 0.1: 0.85, 0.4: 0.849, 2.0: 0.3})
+    claim = found([], "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "cifar10-c", flat)
+    assert claim.verdict == HOLDS
+    assert claim.here.endswith("over 3 values")
+
+
 def test_sensitivity_over_a_part_of_the_range_is_not_measured() -> None:
     claim = found([], "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "", varied({0.01: 0.8, 0.4: 0.8}))
     assert claim.verdict == UNKNOWN
@@ -329,6 +349,47 @@ def test_samples() -> None:
     }
     assert list(verdicts.values()) == [HOLDS, FAILS, FAILS]
     assert across([], distances(0.1))[-5].verdict == UNKNOWN  # to the eye: nothing measures that
+
+
+def test_the_spread_of_samples_over_seeds_is_noise() -> None:
+    told = {"real": (0.01, 0.01), "source": (0.3, 0.3), "tent": (0.25, 0.25), "tea": (0.1, 0.38)}
+    rows = [
+        {"analysis": "samples", "part": "distance", "data": "mnist", "shift": "clean", "severity": 0, "label": label,
+         "seed": seed, "n": 100, "mean_distance": mean, "covariance_distance": 0.1 + 0.1 * (label != "tea")}
+        for label, means in told.items()
+        for seed, mean in enumerate(means)
+    ]  # fmt: skip
+    claim = next(c for c in across([], rows) if (c.text, c.where) == (CLOSER, "mnist"))
+    assert "tea 0.2400, source 0.3000, tent 0.2500" in claim.here
+    assert claim.verdict == NOISE  # tea's 0.24 has a standard error of 0.14
+
+
+def test_an_unfinished_line_is_compared_with_no_finished_one() -> None:
+    bad, good = bars((5, 0.9, 0.1), (5, 0.9, 0.1)), bars((5, 0.9, 0.9), (5, 0.9, 0.9))
+    energies = {"energy_before": -5.0, "energy_after": -6.0}
+    rows = grid({"source": 0.5, "tent": 0.6, "shot": 0.6}, calibration=bad, **energies)
+    rows += grid({"tea": 0.9}, calibration=good, **energies)
+    calibrated, lowers = "TEA is better calibrated than tent (ECE)", "TEA lowers the mean energy"
+    told = {claim.text: claim.verdict for claim in claims.of(build(rows)[0])}
+    assert told[calibrated] == HOLDS
+    assert any(text.startswith(lowers) for text in told)
+    without = {claim.text for claim in claims.of(build(rows[:-1])[0])}  # one corruption of tea is not there
+    assert not [text for text in without if text == calibrated or text.startswith(lowers)]
+
+
+def test_calibration_is_over_the_seeds_that_every_shift_has() -> None:
+    bad, good = bars((5000, 0.9, 0.1), (5000, 0.9, 0.1)), bars((5000, 0.9, 0.9), (5000, 0.9, 0.9))
+    rows = grid({"source": 0.5, "tent": 0.5, "shot": 0.5}, calibration=bad) + grid({"tea": 0.5}, calibration=good)
+    rows.append(cell("tea", "fog", 0.5, seed=1, calibration=bad))  # begun, and not finished
+    claim = found(rows, EXPECTED, "cifar10-c")
+    assert "tea 0.00" in claim.here
+    assert "1 seed;" in claim.origin
+
+
+def test_where_whole_sets_are_not_finished_a_part_of_them_counts() -> None:
+    rows = grid(ten(0.9), limit=2000, n=2000) + grid({"source": 0.5, "tea": 0.6})
+    claim = found(rows, FIRST, AT_5)
+    assert (claim.verdict, claim.where) == (HOLDS, f"{AT_5} (first 2,000 images)")
 
 
 def test_one_table_says_within_noise_too() -> None:

@@ -78,6 +78,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         (GOOD + 'evidence = "nowhere.jsonl"\n', "expected evidence to be a file"),
         (GOOD + 'label = "bn"\n', "expected evidence"),
         (GOOD + "= 1", "not valid TOML"),
+        ("explanation = [1]", "expected a table"),
         # the paper has no DUA with GroupNorm, so there is no number to explain
         (GOOD.replace("wrn-28-10", "resnet-50-gn").replace('"bn"', '"dua"'), "unknown method"),
     ],
@@ -91,6 +92,12 @@ def test_evidence_has_the_lines_it_is_named_for(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, grid({"bn": 0.7}))))
     with pytest.raises(UnknownNameError, match="label"):
         read(write(tmp_path, GOOD + 'evidence = "rows.jsonl"\nlabel = "tea-kept"\n'))
+
+
+def test_evidence_that_is_no_rows_is_an_error_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("no JSON\n", encoding="utf-8")
+    with pytest.raises(InputError, match="one JSON object a line"):
+        read(write(tmp_path, GOOD + 'evidence = "rows.jsonl"\nlabel = "bn"\n'))
 
 
 def test_the_file_of_this_project_is_good() -> None:

@@ -135,11 +135,15 @@ def test_the_page_says_what_is_missing() -> None:
     ("rows", "said"),
     [
         (grid({"source": 0.5}), "steep bench before-after --only method=source"),
-        (grid(ten(0.9)), "steep bench appendix-cifar10 --only method=" + ",".join(sorted(ten(0.9)))),
-        (grid({"source": 0.5}, (4, 5)), "steep bench table-1-cifar10 --only method=source --only severity=4,5"),
+        (grid(ten(0.9)),
+         "steep bench appendix-cifar10 --only method=" + ",".join(sorted(ten(0.9))) + " --only setting=paper"),
+        (grid(ten(0.9)) + grid({"tent": 0.7}, setting="tuned") + grid({"tent": 0.7}, seed=3),
+         "steep bench appendix-cifar10 --only method=" + ",".join(sorted(ten(0.9))) + " --seeds 0,3"),
+        (grid({"source": 0.5}, (4, 5)),
+         "steep bench table-1-cifar10 --only method=source --only severity=4,5 --only setting=paper"),
         (grid({"bn": 0.5}, limit=50, precision="bfloat16"),
          "steep bench before-after --only method=bn --limit 50 --set precision=bfloat16"),
-        (stream("mixed"), "steep bench mixed --only method=tea"),
+        (stream("mixed"), "steep bench mixed --only method=tea --only setting=paper"),
         (grid({"source": 0.5}, data="other"), None),
     ],
 )  # fmt: skip
@@ -154,6 +158,11 @@ def test_the_buffer_kept_and_reset(tmp_path: Path) -> None:
     (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     made = docs([], sources=read([tmp_path / "kept.jsonl"]).sources)
     assert "| tea | forward | 0 | 85.00 | 84.25 | −0.75 | 150,000 | NVIDIA H200 |" in made
+    rows.append({**rows[1], "n": 30_000, "mean": 0.5})  # of fewer images: no pair with the others
+    (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    made = docs([], sources=read([tmp_path / "kept.jsonl"]).sources)
+    assert "| tea | forward | 0 | 85.00 | 84.25 | −0.75 | 150,000 | NVIDIA H200 |" in made
+    assert "| tea | forward | 0 | – | 50.00 | – | 30,000 | NVIDIA H200 |" in made
 
 
 def test_pictures_and_links_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

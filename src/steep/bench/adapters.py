@@ -7,8 +7,9 @@ whether its adapter is new.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -18,16 +19,30 @@ from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
 from steep.core.distributed import Group
 from steep.data import batches
+from steep.errors import SteepWarning
 from steep.methods import adapt
+
+_ONCE = ("graph=True:", "compile=True:")  # how warnings begin that an adapter gives once, though they hold from then on
 
 
 @dataclass
 class Kept:
-    """An adapter, what it was made for, and what a reader of its rows should know."""
+    """An adapter, what it was made for, and what all its rows have to say."""
 
     setup: Cell
     adapter: Adapter
-    notes: tuple[str, ...]
+    notes: list[str] = field(default_factory=list)
+    peak: int = 0  # bytes: what a graph has recorded stays taken, but only the recording counts as taking it
+
+    def noted(self, said: Sequence[str]) -> list[str]:
+        """Give the notes of a cell that made the adapter warn: as many as a new adapter would have given."""
+        self.notes += [note for note in dict.fromkeys(said) if note.startswith(_ONCE) and note not in self.notes]
+        return list(dict.fromkeys([*self.notes, *said]))
+
+    def highest(self, memory: dict[str, Any]) -> dict[str, Any]:
+        """Give the most memory held since the adapter was made."""
+        self.peak = max(self.peak, memory["bytes"])
+        return {**memory, "bytes": self.peak}
 
 
 class Adapters:
@@ -58,36 +73,51 @@ class Adapters:
 
     def _made(self, cell: Cell, model: nn.Module, sources: Sources) -> Kept:
         hyper: dict[str, Any] = dict(cell.hyper)
-        notes: tuple[str, ...] = ()
+        notes = []
         source = None
         if cell.method == "eata":
             train = sources.train(cell)
             if train is None:
-                notes = (f"no train split of {cell.data.removesuffix('-c')} here: eata has no Fisher term",)
+                notes = [f"no train split of {cell.data.removesuffix('-c')} here: eata has no Fisher term"]
             else:  # shuffled: sets on disk lie class by class
                 source = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
-                notes = (f"Fisher images: {train.name} {train.split}, shuffled",)
-        adapter = adapt(
-            model,
-            cell.method,
-            setting=cell.setting,
-            steps=cell.steps,
-            episodic=cell.episodic,
-            predict="after" if cell.predict == "after" else "before",
-            seed=cell.seed,
-            precision=held(cell),
-            guard=cell.guard,
-            compile=self.compile,
-            graph=self.recorded(model),
-            distributed=self.group or False,
-            source=source,
-            **hyper,
-        )
-        return Kept(setup(cell), adapter, notes)
+                notes = [f"Fisher images: {train.name} {train.split}, shuffled"]
+        with told() as said:
+            adapter = adapt(
+                model,
+                cell.method,
+                setting=cell.setting,
+                steps=cell.steps,
+                episodic=cell.episodic,
+                predict="after" if cell.predict == "after" else "before",
+                seed=cell.seed,
+                precision=held(cell),
+                guard=cell.guard,
+                compile=self.compile,
+                graph=self.recorded(model),
+                distributed=self.group or False,
+                source=source,
+                **hyper,
+            )
+        return Kept(setup(cell), adapter, [*notes, *said])
 
     def recorded(self, model: nn.Module) -> bool:
         """Whether steps are recorded as CUDA graphs: ranks that wait for each other inside a step cannot be."""
         return self.group is None and next(model.parameters()).is_cuda
+
+
+@contextlib.contextmanager
+def told() -> Iterator[list[str]]:
+    """Collect what steep warns of inside, in a list that is full at the end; other warnings go on."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SteepWarning)
+        yield said
+    for warning in caught:
+        if issubclass(warning.category, SteepWarning):
+            said.append(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def setup(cell: Cell) -> Cell:

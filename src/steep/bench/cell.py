@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from steep import provenance
-from steep.bench.adapters import Adapters, held
+from steep.bench.adapters import Adapters, held, told
 from steep.bench.measure import diagrams, mean_energy, metrics
 from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Recent, Sources
@@ -31,7 +30,7 @@ from steep.core.adapter import Adapter
 from steep.core.distributed import Group
 from steep.core.precision import half_precision
 from steep.data import Batches, ImageSet, Shift, stream
-from steep.errors import InputError, SteepWarning
+from steep.errors import InputError
 from steep.methods import adapt
 
 Watch: TypeAlias = Callable[[int, int, float], None]
@@ -91,15 +90,13 @@ def run(
     started = datetime.now(UTC)
     sets = [sources.images(cell, shift, severity) for shift, severity in cell.shifts]
     model = sources.model(cell, sets[0])
-    with precision(cell.precision, device), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SteepWarning)
+    with precision(cell.precision, device), told() as said:
         model = _placed(model, cell, device)
         with adapters.lend(cell, model, sources) as lent:
-            notes = list(lent.notes)
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(device)
             done = _stream(lent.adapter, cell, sets, device, watch, group)
-            memory = provenance.peak_memory(device)
+            memory = lent.highest(provenance.peak_memory(device))
         logits = torch.cat([stretch.logits for stretch in done.stretches])
         labels = torch.cat([stretch.labels for stretch in done.stretches])
         after = mean_energy(logits)
@@ -108,10 +105,6 @@ def run(
             (bare, str(device), *(data.digest for data in sets)),
             lambda: after if cell.method == "source" else _source_energy(bare, model, sets, device, group),
         )
-    notes += [str(warning.message) for warning in caught if issubclass(warning.category, SteepWarning)]
-    for warning in caught:
-        if not issubclass(warning.category, SteepWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     found = metrics(logits, labels)
     return {
         "schema": SCHEMA,
@@ -123,7 +116,7 @@ def run(
         **diagrams(logits, labels),
         "segments": _segments(cell, done.stretches),
         "data": [{"origin": data.origin, "sha256": data.digest, "images": len(data)} for data in sets],
-        "notes": notes,
+        "notes": lent.noted(said),
         **({} if cell.guard == "off" else {"undone": done.undone}),
         "seconds": done.seconds,
         "images_per_s": found["n"] / done.seconds,
@@ -228,7 +221,7 @@ def resident(source: Batches, group: Group | None = None) -> Iterator[tuple[Tens
 
     In a group, images are this rank's part of a batch, labels those of all of it.
 
-    >>> from steep.data import load
+    >>> from steep.data import batches, load
     >>> plain = batches(load("digits", limit=50), 20, shuffle=1)
     >>> all(torch.equal(x, a) and torch.equal(y, b) for (x, y), (a, b) in zip(resident(plain), plain))
     True

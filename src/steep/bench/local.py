@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 
@@ -33,7 +32,7 @@ def run(
     row, it is run here. Missing data and weights that do not fit end the bench; any other error fails its cell alone.
 
     On a GPU, or compiled, the cells of one method and seed follow each other and share an adapter, which is reset
-    between them: what it compiled and recorded is used again.
+    between them: what it has compiled is used again.
 
     >>> import tempfile
     >>> cell = Cell(data="digits", shift="clean", model="wrn-10-1", weights="untrained", method="source", limit=20)
@@ -43,7 +42,8 @@ def run(
     """
     sources = sources or Disk()
     keep = compile or torch.device(device).type == "cuda"
-    run_cell = run_cell or functools.partial(one.run, adapters=Adapters(keep=keep, compile=compile))
+    adapters = Adapters(keep=keep, compile=compile)
+    run_cell = run_cell or (lambda cell, sources, device, watch: one.run(cell, sources, device, watch, adapters))
     if keep:
         firsts = {setup(cell): index for index, cell in reversed(list(enumerate(cells)))}
         cells = sorted(cells, key=lambda cell: firsts[setup(cell)])

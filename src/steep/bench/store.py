@@ -79,19 +79,23 @@ class Store:
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a row: one write, forced to the disk, or nothing at all."""
         line = encode(row)
-        with self._writing():
-            self._repair()
-            end = os.fstat(self._file).st_size
-            try:
-                written = os.write(self._file, line)
-                if written != len(line):
-                    raise OSError(f"only {written} of {len(line)} bytes fitted")
-                os.fsync(self._file)
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._file, end)
-                raise StoreError(f"{self.path}: the row could not be written ({error.strerror or error})") from error
-        self.refresh()
+        try:
+            with self._writing():
+                self._repair()
+                end = os.fstat(self._file).st_size
+                try:
+                    written = os.write(self._file, line)
+                    if written != len(line):
+                        raise OSError(f"only {written} of {len(line)} bytes fitted")
+                    os.fsync(self._file)
+                except OSError as error:
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(self._file, end)
+                    raise StoreError(
+                        f"{self.path}: the row could not be written ({error.strerror or error})"
+                    ) from error
+        finally:
+            self.refresh()  # who is interrupted while the disk is waited for still knows the row
 
     def claim(self, key: str) -> bool:
         """Take a cell for this process; False where another one is at it."""

@@ -269,17 +269,18 @@ def _buffers(rows: Sequence[Row]) -> Iterator[str]:
         return
     yield "## The buffer: reset, or kept as in the published code"
     runs: dict[tuple[str, ...], dict[bool, Row]] = {}
-    for row in rows:
-        about = tuple(plain(row.get(name)) for name in ("data", "model", "severity", "method", "order", "seed"))
+    named = ("data", "model", "severity", "method", "order", "seed")
+    for row in rows:  # other images, batches, devices or commits are another pair
+        words = (row.get(name) for name in (*named, "n", "batch", "device", "commit", "run"))
+        about = tuple("" if word is None else plain(word) for word in words)
         runs.setdefault(about, {})[bool(row["kept"])] = row
     body = []
     for about, own in runs.items():
         reset, kept = (100 * float(own[k]["mean"]) if k in own else None for k in (False, True))
         away = None if reset is None or kept is None else kept - reset
-        some = next(iter(own.values()))
-        words = [f"{int(some['n']):,}", plain(some.get("device", "")), plain(some.get("commit") or "")[:12]]
-        body.append([*about, number(reset), number(kept), "–" if away is None else signed(away), *words,
-                     plain(some.get("run", ""))])  # fmt: skip
+        n, _, device, commit, run = about[len(named) :]
+        told = [number(reset), number(kept), number(None) if away is None else signed(away)]
+        body.append([*about[: len(named)], *told, f"{int(n):,}", device, commit[:12], run])
     head = ["data", "model", "severity", "method", "order of corruptions", "seed", "reset", "kept", "kept less reset"]
     yield pipes([[*head, "answers", "device", "commit", "file"], *body], "---|")
 

@@ -81,6 +81,16 @@ def command(table: Table) -> str | None:
         words.append(f"--only severity={','.join(map(str, severities))}")
     if table.spec.get("source"):
         words.append(f"--only source={table.spec['source']}")
+    settings = {str(row["spec"].get("setting", "paper")) for row in table.rows}
+    if not settings >= set(recipe.get("settings", ["paper"])):
+        words.append(f"--only setting={','.join(sorted(settings))}")
+    seeds: dict[str, set[int]] = {}
+    for row in table.rows:
+        label = str(row["spec"].get("label") or row["spec"]["method"])
+        seeds.setdefault(label, set()).add(row["spec"].get("seed", 0))
+    asked = _seeds_of(recipe)
+    if any(not own <= set(asked[label]) for label, own in seeds.items()):
+        words.append(f"--seeds {','.join(map(str, sorted(set.union(*seeds.values()))))}")
     if table.spec.get("limit") != recipe.get("limit"):
         words.append(f"--limit {table.spec['limit']}" if table.spec.get("limit") else "")
     if table.spec.get("precision", "float32") != recipe.get("precision", "float32"):
@@ -125,12 +135,15 @@ def _seeds(recipe: Mapping[str, Any], wanted: set[Wanted], rows: Sequence[Row]) 
     for row in rows:
         if _same(recipe, row["spec"]) and (place := _place(row)) in wanted and place is not None:
             seeds.setdefault(place[3], set()).add(row["spec"].get("seed", 0))
-    asked = {name: own.get("seeds", recipe.get("seeds", [0])) for name, own in recipe["methods"].items()}
     return [
         f"seeds of {name}: {len(seeds[name])} of {len(own)}"
-        for name, own in asked.items()
+        for name, own in _seeds_of(recipe).items()
         if name in seeds and len(seeds[name]) < len(own)
     ]
+
+
+def _seeds_of(recipe: Mapping[str, Any]) -> dict[str, list[int]]:
+    return {name: list(own.get("seeds", recipe.get("seeds", [0]))) for name, own in recipe["methods"].items()}
 
 
 def _place(row: Row) -> Wanted | None:

@@ -103,6 +103,8 @@ def read(path: Path) -> tuple[Explanation, ...]:
 
 
 def _checked(entry: Mapping[str, Any], where: str, folder: Path) -> Explanation:
+    if not isinstance(entry, dict):
+        raise InputError(f"{where}: expected a table, [[explanation]], got {entry!r}")
     recipes.check_keys(where, entry, _KEYS)
     for name in ("data", "text"):
         if not entry.get(name):
@@ -150,6 +152,11 @@ def _refuse_missing(where: str, path: Path, label: str) -> None:
     if not path.is_file():
         raise InputError(f"{where}: expected evidence to be a file beside the explanations, got {path.name}")
     if label:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        labels = {str(row.get("label") or row.get("spec", {}).get("label") or "") for row in rows}
+        try:
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            labels = {str(row.get("label") or row.get("spec", {}).get("label") or "") for row in rows}
+        except (ValueError, AttributeError) as error:
+            raise InputError(
+                f"{where}: expected evidence to be rows, one JSON object a line, got {path.name}"
+            ) from error
         _known(f"label of {where}", label, labels)

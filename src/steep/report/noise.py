@@ -73,12 +73,24 @@ def accuracy(points: Mapping[Point, Sequence[Row]]) -> Measured | None:
     return weighted(points, dict.fromkeys(points, 1 / len(points))) if points else None
 
 
+def whole_seeds(points: Mapping[Point, Sequence[Row]]) -> dict[Point, dict[int, Row]]:
+    """Keep the seeds that every point has: each mean is over the same images. Nothing where there is none.
+
+    >>> one, two = {"spec": {"seed": 0}}, {"spec": {"seed": 1}}
+    >>> {point: list(own) for point, own in whole_seeds({("fog", 5): [one, two], ("snow", 5): [two]}).items()}
+    {('fog', 5): [1], ('snow', 5): [1]}
+    """
+    by_seed = {point: {row["spec"].get("seed", 0): row for row in rows} for point, rows in points.items()}
+    whole = set.intersection(*(set(own) for own in by_seed.values())) if by_seed else set()
+    return {point: {seed: own[seed] for seed in sorted(whole)} for point, own in by_seed.items()} if whole else {}
+
+
 def weighted(points: Mapping[Point, Sequence[Row]], weights: Mapping[Point, float]) -> Measured | None:
     """Weighted sum of accuracies, in percent, over the seeds that every point has; None where there is none."""
-    by_seed = {point: {row["spec"].get("seed", 0): row for row in rows} for point, rows in points.items()}
-    whole = sorted(set.intersection(*(set(own) for own in by_seed.values()))) if by_seed else []
-    if not whole:
+    by_seed = whole_seeds(points)
+    if not by_seed:
         return None
+    whole = sorted(next(iter(by_seed.values())))
     sums = [math.fsum(weights[p] * float(own[seed]["accuracy"]) for p, own in by_seed.items()) for seed in whole]
     if not all(map(math.isfinite, sums)):
         return None
@@ -98,6 +110,13 @@ class Calibration:
     maximum: Measured
     worst: int  # answers in the bin that the maximum is of
     n: int
+
+
+def calibrated(points: Mapping[Point, Sequence[Row]]) -> Calibration | None:
+    """Calibration errors of all points as one set, over the seeds that every point has; None where a bin is missing."""
+    by_seed = whole_seeds(points)
+    rows = [row for own in by_seed.values() for row in own.values()]
+    return calibration([row.get("calibration") for row in rows], len(next(iter(by_seed.values())))) if rows else None
 
 
 def calibration(bars: Sequence[Mapping[str, Any] | None], seeds: int = 1) -> Calibration | None:

@@ -14,7 +14,7 @@ from steep.bench.rows import Row
 from steep.report.claims.choosing import MODEL, about
 from steep.report.claims.verdict import Claim, decided, line_of, missing, origin, told
 from steep.report.formats import number
-from steep.report.noise import Calibration, Measured, calibration, places
+from steep.report.noise import Calibration, Measured, calibrated, calibration, places, whole_seeds
 from steep.report.paper import benchmark
 from steep.report.tables import Table
 
@@ -61,17 +61,15 @@ def _bench(tables: Sequence[Table], kind: str) -> _Found | None:
     best = None
     for table in about(tables, "cifar10-c", MODEL):
         rows: dict[str, list[Row]] = {}
+        known: dict[str, Calibration] = {}
         for name in COMPARED:
             line = line_of(table, name)
             points = {} if line is None else places(line, (5,), clean=kind == "clean")
             whole = {"clean"} if kind == "clean" else set(benchmark())
-            if {shift for shift, _ in points} == whole:
-                rows[name] = [row for own in points.values() for row in own]
-        errors = {
-            name: calibration([row.get("calibration") for row in own], len({row["spec"].get("seed", 0) for row in own}))
-            for name, own in rows.items()
-        }
-        known = {name: value for name, value in errors.items() if value is not None}
+            errors = calibrated(points) if {shift for shift, _ in points} == whole else None
+            if errors is not None:
+                known[name] = errors
+                rows[name] = [row for own in whole_seeds(points).values() for row in own.values()]
         if len(known) == len(COMPARED):
             size = rows["tea"][0]["n"]
             if best is None or size > best[0]:
@@ -101,13 +99,15 @@ def _analysed(analyses: Sequence[Row], kind: str) -> _Found | None:
             }
             sure = calibration([bars], row["seeds"])
             if sure is None or row["ece"] != row["ece"]:
-                return None
+                break  # answers that are not finite have no bins
             found[name] = Calibration(
                 Measured(100 * row["ece"], sure.expected.error),
                 Measured(100 * row["mce"], sure.maximum.error),
                 sure.worst,
                 sure.n,
             )
+        if len(found) < len(errors):
+            continue
         images = sorted({int(row["n"]) // max(1, row["shifts"] * row["seeds"]) for row in errors.values()})
         seeds = sorted({row["seeds"] for row in errors.values()})
         return _Found(found, told(images, seeds, [run]), limit if isinstance(limit, int) else None)

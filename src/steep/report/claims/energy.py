@@ -54,7 +54,8 @@ def _measured(
         tea, source = line_of(table, "tea"), line_of(table, "source")
         own = {(p["shift"], p["severity"]): (p["reduction"], p["gain"]) for p in energy_points(table)
                if p["method"] == "tea"}  # fmt: skip
-        if own and tea is not None and source is not None:
+        whole = len(own) == len(severities) * len(benchmark())
+        if whole and tea is not None and source is not None:
             return own, origin(viewed(table, tea, source)), limited(table)
     parted: dict[tuple[object, ...], dict[tuple[str, int], list[Row]]] = {}
     for row in analyses:

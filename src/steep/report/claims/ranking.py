@@ -52,15 +52,19 @@ def _claim(tables: Sequence[Table], block: dict[str, Any], before: str) -> Claim
     chosen = fitting(tables, data, model, source, block["severities"])
     if not chosen:
         return missing(text, where, "no rows of this model on all shifts and severities")
-    table = chosen[0]
-    lacking = sorted(set(figures) - {line.name for line in (*baselines(table), line_of(table, "tea")) if line})
-    found = {column: first(table, column, frozenset(figures)) for column in (MEAN, MCE)}
-    wanted = [found[MEAN], *([found[MCE]] if "mCE" in averages else [])]
-    if lacking or None in wanted:
-        return missing(text, where, f"not finished: {', '.join(lacking) or 'some shifts'}")
+    columns = (MEAN, MCE) if "mCE" in averages else (MEAN,)
+    unfinished = []
+    for table in chosen:
+        lacking = sorted(set(figures) - {line.name for line in (*baselines(table), line_of(table, "tea")) if line})
+        found = {column: first(table, column, frozenset(figures)) for column in columns}
+        if not lacking and None not in found.values():
+            break
+        unfinished.append(f"not finished: {', '.join(lacking) or 'some shifts'}{limited(table)}")
+    else:
+        return missing(text, where, "; ".join(unfinished))
     told, ahead = [], []
     for column, value in found.items():
-        if value is not None and (column == MEAN or "mCE" in averages):
+        if value is not None:
             own, away, other = value
             word, shown = ("mCE ", -away) if column == MCE else ("", away)
             told.append(f"{word}{number(own.value)}, {shown} against {other.name}")

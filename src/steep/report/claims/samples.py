@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from steep.bench.rows import Row
-from steep.report.claims.verdict import FAILS, HOLDS, Claim, missing, told
+from steep.report.claims.verdict import Claim, decided, missing, told
 from steep.report.formats import number
+from steep.report.noise import Measured
 
 SETS = ("mnist", "mnist-rotated", "cifar10", "pacs")  # TEA paper, figures on distribution perception
 OTHERS = ("source", "tent")
@@ -28,38 +30,44 @@ def closer(analyses: Sequence[Row]) -> Iterator[Claim]:
         if not whole:
             yield missing(text, data, "no rows of steep analyze samples with tea, source and tent")
             continue
-        said, holds = [], True
+        said: list[str] = []
+        nearer: list[Measured] = []
         for distance, name in _DISTANCES.items():
-            won = [place for place, own in whole.items()
-                   if all(own["tea"][distance] < own[other][distance] for other in OTHERS)]  # fmt: skip
-            holds = holds and len(won) == len(whole)
+            ahead = [[own[other][distance] - own["tea"][distance] for other in OTHERS] for own in whole.values()]
+            nearer += [one for some in ahead for one in some]
             if len(whole) > 1:
-                said.append(f"{name}: on {len(won)} of {len(whole)} sets")
+                won = sum(all(one.value > 0 for one in some) for some in ahead)
+                said.append(f"{name}: on {won} of {len(whole)} sets")
             else:
                 (own,) = whole.values()
-                told_of = (f"{label} {number(own[label][distance], 4)}" for label in ("tea", *OTHERS, "real"))
+                told_of = (f"{label} {number(own[label][distance].value, 4)}" for label in ("tea", *OTHERS, "real"))
                 said.append(f"{name}: {', '.join(told_of)}")
         seeds = len({row.get("seed") for row in rows})
         source = told(sorted({int(row["n"]) for row in rows}), [seeds], (row.get("run") for row in rows))
         here = (
             "; ".join(said) + "; real: as many test images" + ("; one seed, so no noise is known" if seeds < 2 else "")
         )
-        yield Claim(text, here, HOLDS if holds else FAILS, data, source.replace("images a set", "samples"))
+        yield Claim(text, here, decided(*nearer), data, source.replace("images a set", "samples"))
     pictures = sum(row["analysis"] == "samples" and row.get("part") == "picture" for row in analyses)
     seen = "pictures below: look for yourself" if pictures else "no pictures"
     yield missing("Samples look like the test images, to the eye", "", f"{seen}; no number says it")
 
 
-def _places(rows: Sequence[Row]) -> dict[Any, dict[str, dict[str, float]]]:
-    """Distances by set and label, means over seeds."""
+def _places(rows: Sequence[Row]) -> dict[Any, dict[str, dict[str, Measured]]]:
+    """Distances by set and label, means over seeds; one seed has no error."""
     parted: dict[Any, dict[str, list[Row]]] = {}
     for row in rows:
         where = tuple(row.get(name) for name in ("run", "source", "shift", "severity"))
         parted.setdefault(where, {}).setdefault(row["label"], []).append(row)
     return {
         where: {
-            label: {name: statistics.fmean(float(row[name]) for row in own) for name in _DISTANCES}
+            label: {name: _mean([float(row[name]) for row in own]) for name in _DISTANCES}
             for label, own in labels.items()
         }
         for where, labels in parted.items()
     }
+
+
+def _mean(values: Sequence[float]) -> Measured:
+    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return Measured(statistics.fmean(values), spread)

@@ -24,7 +24,7 @@ def stable(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Claim]:
         text = f"Accuracy stays within {STABLE:g} point over {name} {low:g}–{high:g}"
         ahead = f"TEA is the best method all over {name} {low:g}–{high:g}"
         rows = _largest(analyses, parameter)
-        values = _values(rows)
+        values = {value: mean for value, mean in _values(rows).items() if low <= value <= high}
         if not values or min(values) > low or max(values) < high:
             here = f"; only {min(values):g} to {max(values):g} were run" if values else ""
             for one in (text, ahead):

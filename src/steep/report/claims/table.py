@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from steep.bench.rows import Row
 from steep.report.claims.verdict import FAILS, HOLDS, Claim, baselines, decided, line_of, origin, viewed
 from steep.report.figures import energy_points
 from steep.report.formats import number
-from steep.report.noise import Measured, accuracy, calibration, places, weighted
+from steep.report.noise import Measured, Point, accuracy, calibrated, places, weighted
 from steep.report.tables import CLEAN, MCE, MEAN, Line, Table
 
 _EVERY_SHIFT = ("cifar10-c", "cifar100-c")  # of the others the paper says that TEA is not first everywhere
@@ -44,20 +45,27 @@ def first(table: Table, column: str, names: frozenset[str] | None = None) -> tup
 
 def average(table: Table, line: Line, column: str) -> Measured | None:
     """Mean accuracy or mean corruption error over a whole view of severities; each shift has to be there."""
-    points = places(line, table.severities)
-    if set(points) != {(shift, severity) for shift in table.shifts for severity in table.severities} or not points:
+    points = _all_of(table, line)
+    if not points:
         return None
     if column != MCE:
         return accuracy(points)
     source = next((line for line in table.lines if line.method == "source"), None)
     wrong: dict[str, float] = {}
-    for (shift, _), rows in (places(source, table.severities) if source is not None else {}).items():
+    for (shift, _), rows in (_all_of(table, source) if source is not None else {}).items():
         wrong[shift] = wrong.get(shift, 0.0) + 1 - sum(row["accuracy"] for row in rows) / len(rows)
     if any(not wrong.get(shift, 0.0) > 0 for shift in table.shifts):
         return None
     weights = {point: 1 / (len(table.shifts) * wrong[point[0]]) for point in points}
     right = weighted(points, weights)
     return None if right is None else Measured(100 * sum(weights.values()) - right.value, right.error)
+
+
+def _all_of(table: Table, line: Line) -> dict[Point, list[Row]]:
+    """Give the rows of a line by shift and severity, or nothing where it lacks one: others would be of more images."""
+    points = places(line, table.severities)
+    whole = {(shift, severity) for shift in table.shifts for severity in table.severities}
+    return points if set(points) == whole else {}
 
 
 def _best(table: Table, tea: Line) -> Iterator[Claim]:
@@ -73,7 +81,7 @@ def _best(table: Table, tea: Line) -> Iterator[Claim]:
     ahead_on: dict[str, Measured] = {}
     for shift in table.shifts:
         parts = [
-            accuracy({point: rows for point, rows in places(line, table.severities).items() if point[0] == shift})
+            accuracy({point: rows for point, rows in _all_of(table, line).items() if point[0] == shift})
             for line in (tea, *others)
         ]
         known = [part for part in parts if part is not None]
@@ -91,20 +99,15 @@ def _best(table: Table, tea: Line) -> Iterator[Claim]:
 
 
 def _calibrated(table: Table, tea: Line) -> Iterator[Claim]:
-    bars = {
-        line.name: calibration([row.get("calibration") for rows in points.values() for row in rows], line.seeds)
-        for line in table.lines
-        if (points := places(line, table.severities))
-    }
-    own = bars.get("tea")
+    own = calibrated(_all_of(table, tea))
     for name in ("source", "tent", "shot"):
-        theirs = bars.get(name)
-        if own is not None and theirs is not None:
+        other = line_of(table, name)
+        theirs = None if other is None else calibrated(_all_of(table, other))
+        if own is not None and other is not None and theirs is not None:
             gain = theirs.expected - own.expected
             here = f"{number(own.expected.value)} against {number(theirs.expected.value)}"
-            yield Claim(
-                f"TEA is better calibrated than {name} (ECE)", here, decided(gain), origin=origin(viewed(table, tea))
-            )
+            rows = viewed(table, tea, other)
+            yield Claim(f"TEA is better calibrated than {name} (ECE)", here, decided(gain), origin=origin(rows))
 
 
 def _clean(table: Table, tea: Line) -> Iterator[Claim]:
@@ -121,7 +124,7 @@ def _clean(table: Table, tea: Line) -> Iterator[Claim]:
 
 def _energy(table: Table, tea: Line) -> Iterator[Claim]:
     points = [point for point in energy_points(table) if point["method"] == "tea"]
-    if points:
+    if points and len(points) == len(table.shifts) * len(table.severities):
         fell = [point for point in points if point["reduction"] > 0]
         verdict = HOLDS if len(fell) == len(points) else FAILS
         here = f"on {len(fell)} of {len(points)}"
