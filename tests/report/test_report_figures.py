@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_report_tables import NASTY, one, row
+from test_report_tables import NASTY, row
 
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.errors import InputError
 from steep.report.docs import docs
 from steep.report.export import write
-from steep.report.runs import read
+from steep.report.runs import Runs, Source, read
 
 
 @pytest.fixture
@@ -71,7 +71,8 @@ def test_two_tables_of_one_title_do_not_overwrite_each_other(tmp_path: Path) -> 
 
 
 def test_the_document_keeps_a_strangers_text_as_text() -> None:
-    made = docs([one([row("tea", "fog", 0.8, label=NASTY, weights=NASTY)])], NASTY)
+    rows = (row("tea", "fog", 0.8, label=NASTY, weights=NASTY),)
+    made = docs(Runs((Source("rows", "", rows, ()),)), NASTY)
     assert "<b>" not in made
     assert "[x](" not in made
     assert "\x1b" not in made

@@ -198,7 +198,7 @@ def _data(spec: Any) -> list[Any]:
 
 
 def test_the_document(table: Table, by_method: dict[str, Raw], stored: Path) -> None:
-    made = docs([table], "Results", sources=read([stored]).sources)
+    made = docs(read([stored]), "Results")
     means = {name: statistics.fmean(row["accuracy"] for row in rows) for name, rows in by_method.items()}
     lines = [line.split(" | ") for line in made.splitlines() if line.startswith("| ")]
     ranking = [line for line in lines if line[0].removeprefix("| ") in means][:10]

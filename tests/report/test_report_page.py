@@ -206,7 +206,7 @@ from steep.report import docs, export, page, runs, tables
 found = runs.read([Path({str(stored)!r})])
 made = tables.build(found.rows)
 assert "85.00" in page.html(made, sources=found.sources)
-assert "85.00" in docs.docs(made, sources=found.sources)
+assert "85.00" in docs.docs(found)
 assert "torch" not in {{name.split(".")[0] for name, module in sys.modules.items() if module is not None}}
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

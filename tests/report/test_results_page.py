@@ -16,7 +16,7 @@ from steep.cli import main
 from steep.report.chapters import CIFAR10, CIFAR100, GROUP_NORM, OTHERS, PACS, SHIPPED, STREAMS, TINY, part
 from steep.report.docs import docs
 from steep.report.expected import command, coverage
-from steep.report.runs import read
+from steep.report.runs import Runs, Source, read
 from steep.report.tables import build
 
 PIXEL = base64.b64decode(
@@ -31,8 +31,7 @@ def stream(protocol: str = "continual") -> Rows:
 
 
 def page(rows: Rows, **more: Any) -> str:
-    tables = build(rows)
-    return docs(tables, "Results", **more)
+    return docs(Runs((Source("rows", "", tuple(rows), ()),)), "Results", **more)
 
 
 def test_chapters_by_what_was_run() -> None:
@@ -55,7 +54,7 @@ def test_chapters_by_what_was_run() -> None:
     assert [heads.index(name) for name in (CIFAR10, CIFAR100, GROUP_NORM, PACS, TINY, STREAMS)] == sorted(
         heads.index(name) for name in (CIFAR10, CIFAR100, GROUP_NORM, PACS, TINY, STREAMS)
     )
-    assert heads[-1] == "What could not be reached or run"
+    assert heads[-2:] == ["What could not be reached or run", "Where the numbers come from"]
 
 
 def test_limited_rows_are_another_table() -> None:
@@ -78,7 +77,7 @@ def test_seeds_and_severities_of_several_files_are_one_table(tmp_path: Path) -> 
     (tmp_path / "speed.jsonl").write_text('{"benchmark": "speed", "ms": 1}\n', encoding="utf-8")
     (tmp_path / "look.jsonl").write_text('{"what": "clean source", "acc": 95.7}\n', encoding="utf-8")
     runs = read([tmp_path])
-    made = docs([], "Results", sources=runs.sources, notes=runs.notes)
+    made = docs(runs, "Results")
     assert "| tea | **82.00 ± 2.83** | 83.34 | −1.34¹ |" in made  # deviation of 80 and 84
     assert "| tea | **88.00** | 87.88 | +0.12 |" in made  # seed 0 alone has severities 1 to 4: (4 × 90 + 80) / 5
     assert "- files: one, three, two" in made or "- files: one, two, three" in made
@@ -156,11 +155,11 @@ def test_the_buffer_kept_and_reset(tmp_path: Path) -> None:
     rows = [{**about, "order": "forward", "seed": 0, "kept": kept, "n": 150_000, "mean": mean, "device": "NVIDIA H200"}
             for kept, mean in ((False, 0.85), (True, 0.8425))]  # fmt: skip
     (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    made = docs([], sources=read([tmp_path / "kept.jsonl"]).sources)
+    made = docs(read([tmp_path / "kept.jsonl"]))
     assert "| tea | forward | 0 | 85.00 | 84.25 | −0.75 | 150,000 | NVIDIA H200 |" in made
     rows.append({**rows[1], "n": 30_000, "mean": 0.5})  # of fewer images: no pair with the others
     (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    made = docs([], sources=read([tmp_path / "kept.jsonl"]).sources)
+    made = docs(read([tmp_path / "kept.jsonl"]))
     assert "| tea | forward | 0 | 85.00 | 84.25 | −0.75 | 150,000 | NVIDIA H200 |" in made
     assert "| tea | forward | 0 | – | 50.00 | – | 30,000 | NVIDIA H200 |" in made
 

@@ -91,10 +91,8 @@ def _docs(found: Runs, title: str | None, reasons: Path | None, figures: Path | 
 
     home = None if out is None else out.parent
     return docs(
-        [],
+        found,
         title or _named(found),
-        sources=found.sources,
-        notes=found.notes,
         reasons=read(reasons) if reasons is not None else (),
         plates=Plates(figures, home or Path()) if figures is not None else None,
         home=home,

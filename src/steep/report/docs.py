@@ -18,7 +18,7 @@ from steep.report.explanations import Explanation
 from steep.report.figures import analysed
 from steep.report.formats import bold, entry, grid, in_markdown, number, pipes, signed
 from steep.report.plates import Plates
-from steep.report.runs import Source
+from steep.report.runs import Runs, Source
 from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titled
 from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain
 
@@ -29,11 +29,9 @@ _ANALYSES = ("energy-error", "energy-steps", "energy-severity", "samples", "cali
 
 
 def docs(
-    tables: Sequence[Table],
+    runs: Runs,
     title: str = "Results",
     *,
-    sources: Sequence[Source] = (),
-    notes: Sequence[str] = (),
     reasons: Sequence[Explanation] = (),
     plates: Plates | None = None,
     home: Path | None = None,
@@ -41,22 +39,17 @@ def docs(
     """Write the page.
 
     Args:
-        tables: as `tables.build` makes them; with `sources`, theirs are made anew, chapter by chapter.
+        runs: the files of rows, as `runs.read` gives them.
         title: the page's.
-        sources: the files of rows, of analyses too.
-        notes: what a reader has to know about the runs as a whole.
         reasons: why numbers differ from the paper's, as `explanations.read` gives them.
         plates: draws pictures, where they are wanted.
         home: the folder the page will lie in; files of rows are linked from there.
 
-    >>> print(docs([], "Results").splitlines()[0])
+    >>> print(docs(Runs(()), "Results").splitlines()[0])
     # Results
     """
-    given = {row["key"]: row for table in tables for row in table.rows}
-    rows = [row for source in sources for row in source.rows] or list(given.values())
-    analyses = [row for source in sources for row in source.analyses]
-    buffers = [row for source in sources for row in source.buffers]
-    page = _Page(part(rows), rows, analyses, reasons, plates)
+    buffers = [row for source in runs.sources for row in source.buffers]
+    page = _Page(part(runs.rows), runs.rows, runs.analyses, reasons, plates)
     parts = [
         f"# {in_markdown(plain(title))}",
         "Made from stored rows by `steep report --format docs`; nothing here was typed.",
@@ -69,8 +62,8 @@ def docs(
         *page.tuned(),
         *page.chapters(BEYOND[1:]),
         *page.missing(),
-        *_provenance(sources, home),
-        "\n".join(f"- {in_markdown(note)}" for note in notes),
+        *_provenance(runs.sources, home),
+        "\n".join(f"- {in_markdown(note)}" for note in runs.notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
