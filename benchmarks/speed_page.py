@@ -106,11 +106,28 @@ def accuracy() -> str:
     return table(["method", "data", "accuracy", "each seed", "sets"], lines)
 
 
+def precisions() -> str:
+    """The same sets in bfloat16 and in float32: means, and the largest difference on one set."""
+    found: dict[tuple[str, str, int], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in read("wrn-40-2-cpu.jsonl"):
+        spec = row["spec"]
+        found[spec["method"], spec["model"], row["n"]][row["env"]["precision"]][spec["shift"]] = 100 * row["accuracy"]
+    lines = []
+    for (method, model, n), by in found.items():
+        half, full = by.get("bfloat16", {}), by.get("float32", {})
+        if full and half.keys() >= full.keys():
+            most = max(abs(half[shift] - full[shift]) for shift in full)
+            means = (mean(half[shift] for shift in full), mean(full.values()))
+            lines.append([method, model, *(f"{m:.2f}" for m in means), f"{most:.2f}", f"{len(full)} × {n:,}"])
+    return table(["method", "model", "bfloat16", "float32", "largest difference", "images"], lines)
+
+
 MAKE = {
     "gpu": lambda: speed("speed-h200.jsonl"),
     "cpu": lambda: speed("speed-cpu.jsonl"),
     "search": search,
     "accuracy": accuracy,
+    "precisions": precisions,
 }
 
 

@@ -134,3 +134,16 @@ def test_a_compiled_bench_makes_one_adapter_for_each_method_and_seed(
     assert [row["env"]["compile"] for row in rows] == [True] * 4
     plain = {row["key"]: row for row in read(tmp_path / "b")}
     assert {row["key"]: stable(row) for row in rows} == {key: stable(row) for key, row in plain.items()}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["tent", "eata", "tea"])
+def test_on_a_gpu_rows_do_not_depend_on_whether_an_adapter_is_new(method: str, tmp_path: Path) -> None:
+    cells = grid(f"method={method}", "setting=paper", "seed=0", "shift=fog,contrast,clean")
+    with Store(tmp_path / "shared") as store:
+        assert local.run(cells, store, device="cuda").failed == []
+    for row in read(tmp_path / "shared"):
+        (cell,) = (cell for cell in cells if cell.key() == row["key"])
+        new = one.run(cell, Disk(), "cuda")
+        assert row["accuracy"] == new["accuracy"]
+        assert row["energy_after"] == pytest.approx(new["energy_after"], rel=1e-3)

@@ -55,3 +55,15 @@ def test_the_front_holds_what_nothing_beats():
         beaten = any(o["cost"] <= row["cost"] and o["accuracy"] > row["accuracy"] for o in found)
         beaten |= any(o["cost"] < row["cost"] and o["accuracy"] >= row["accuracy"] for o in found)
         assert beaten or any((f["cost"], f["accuracy"]) == (row["cost"], row["accuracy"]) for f in front)
+
+
+def test_precisions_are_compared_on_the_same_sets():
+    rows = [json.loads(line) for line in (speed_page.HOME / "results/wrn-40-2-cpu.jsonl").read_text().splitlines()]
+    means = {}
+    for precision in ("bfloat16", "float32"):
+        own = [r for r in rows if r["spec"]["method"] == "tea-fast" and r["env"]["precision"] == precision]
+        assert len({r["spec"]["shift"] for r in own}) == len(own) == 15
+        means[precision] = 100 * mean(r["accuracy"] for r in own)
+    cells = [cell.strip() for cell in speed_page.precisions().splitlines()[-1].split("|")]
+    assert cells[3:5] == [f"{means['bfloat16']:.2f}", f"{means['float32']:.2f}"]
+    assert abs(means["bfloat16"] - means["float32"]) < 0.15
