@@ -20,7 +20,7 @@ lint: $(READY)   ## ruff: style and format; bandit: what an attacker would look 
 
 audit: $(READY)  ## known holes in the pinned versions; asks a vulnerability service, so it needs the network
 	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/pip-audit --no-deps --requirement constraints.txt
+	$(BIN)/pip-audit --strict --no-deps --requirement constraints.txt
 
 types: $(READY)  ## mypy --strict on src
 	$(BIN)/mypy
