@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steep.bench.recipe import plan
-from steep.bench.rows import file_of, read
 
 GN = "resnet-50-gn"
 HALF = ("precision=bfloat16",)
@@ -70,8 +69,7 @@ class Job:
         grid = plan(
             self.recipe, only=self.only, sets=self.sets, seeds=self.seeds, limit=self.limit, root=root, require=False
         )
-        stored = {row["key"] for row in read(out)} if file_of(out).exists() else set()
-        left = sum(cell.key() not in stored for cell in grid.cells)
+        left = len(grid.left(out))
         lacking = [name for name, file in grid.files.items() if file is None or not file.is_file()]
         needs = f"; needs {', '.join(lacking)}" if left and lacking else ""
         return (f"{left} of {len(grid.cells)} cells" if left else "done") + needs

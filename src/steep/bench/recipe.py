@@ -14,6 +14,7 @@ from steep import corruptions, recipes
 from steep.bench import weights
 from steep.bench.cell import PRECISIONS
 from steep.bench.options import CHOICES, Kinds, check, choices, hyper, hyper_changed, parse_seeds
+from steep.bench.rows import file_of, read
 from steep.bench.sources import UNTRAINED
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
 from steep.core.guard import MODES
@@ -74,6 +75,11 @@ class Plan:
     def found(self) -> dict[str, Path]:
         """The files that are there."""
         return {name: file for name, file in self.files.items() if file is not None}
+
+    def left(self, store: Path) -> list[Cell]:
+        """Give the cells that have no row in a store yet, which need not be there."""
+        stored = {row["key"] for row in read(store)} if file_of(store).exists() else set()
+        return [cell for cell in self.cells if cell.key() not in stored]
 
 
 def plan(

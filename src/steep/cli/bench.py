@@ -202,11 +202,10 @@ def _show(grid: Plan, place: Path, device: str) -> None:
     from rich.table import Table
 
     from steep.bench import estimate
-    from steep.bench.rows import file_of, read
+    from steep.bench.rows import file_of
 
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    stored = {row["key"] for row in read(place)} if file_of(place).exists() else set()
-    left = [cell for cell in grid.cells if cell.key() not in stored]
+    left = grid.left(place)
     first = grid.cells[0]
     table = Table("method", "setting", "seeds", "cells", "predicts", "images", "forward passes per image")
     for name, cells in _lines(grid.cells).items():

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from steep.bench.rows import Row, pooled
 from steep.report.formats import number, signed
+from steep.report.statistics import pooled_ece
 from steep.report.tables import CLEAN, Line, plain
 
 ERRORS = 2  # standard errors that a difference has to reach
@@ -132,11 +133,11 @@ def calibration(bars: Sequence[Mapping[str, Any] | None], seeds: int = 1) -> Cal
     whole = [bar for bar in bars if bar is not None]
     if not whole or len(whole) < len(bars):
         return None
+    expected = pooled_ece(whole)
+    if expected is None:
+        return None
     bins = [one for one in pooled(whole) if one[0]]
     total = sum(count for count, _, _ in bins)
-    if not total:
-        return None
-    expected = math.fsum(count * abs(right - sure) for count, sure, right in bins) / total
     # as long as no bin changes sides, the error is a sum of right answers, of which each bin's are binomial
     spread = math.sqrt(seeds * math.fsum(count * right * (1 - right) for count, _, right in bins)) / total
     count, sure, right = max(bins, key=lambda one: abs(one[2] - one[1]))
