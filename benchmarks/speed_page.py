@@ -108,18 +108,23 @@ def accuracy() -> str:
 
 def precisions() -> str:
     """The same sets in bfloat16 and in float32: means, and the largest difference on one set."""
-    found: dict[tuple[str, str, int], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    for row in read("wrn-40-2-cpu.jsonl"):
-        spec = row["spec"]
-        found[spec["method"], spec["model"], row["n"]][row["env"]["precision"]][spec["shift"]] = 100 * row["accuracy"]
+    found: dict[tuple[str, str, str, int], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for name in ("cifar10-c-2000-h200.jsonl", "cifar10-c-tf32-2000-h200.jsonl", "wrn-40-2-cpu.jsonl"):
+        for row in read(name):
+            spec, env = row["spec"], row["env"]
+            if spec["severity"] == 5 and spec["label"] == spec["method"] and spec["seed"] == 0:
+                where = spec["method"], spec["model"], env["device"].split(" (")[0], row["n"]
+                found[where][env["precision"]][spec["shift"]] = 100 * row["accuracy"]
     lines = []
-    for (method, model, n), by in found.items():
-        half, full = by.get("bfloat16", {}), by.get("float32", {})
+    for (method, model, device, n), by in found.items():
+        half, full = by.get("bfloat16", {}), by.get("float32", {}) or by.get("tf32", {})
         if full and half.keys() >= full.keys():
             most = max(abs(half[shift] - full[shift]) for shift in full)
             means = (mean(half[shift] for shift in full), mean(full.values()))
-            lines.append([method, model, *(f"{m:.2f}" for m in means), f"{most:.2f}", f"{len(full)} × {n:,}"])
-    return table(["method", "model", "bfloat16", "float32", "largest difference", "images"], lines)
+            told = [f"{means[0]:.2f}", f"{means[1]:.2f}", f"{means[0] - means[1]:+.2f}".replace("-", "−")]
+            lines.append([method, model, device, *told, f"{most:.2f}", f"{len(full)} × {n:,}"])
+    head = ["method", "model", "device", "bfloat16", "float32", "difference", "largest on one set", "images"]
+    return table(head, lines)
 
 
 MAKE = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import probe
+import streams_table
 from steep.bench.rows import read
 from steep.report.tables import build
 
@@ -105,6 +106,11 @@ def _advice() -> str:
             f"{found[top]['long']['recover'][-1]:.1f} % at the end; without the guard {last(found[top]):.1f} %",
         ),
     ]
+    for want, stream in (("classes in bursts", "label-shift"), ("a model with GroupNorm", "reset, GroupNorm")):
+        own = streams_table.accuracies()[stream]
+        take = streams_table.best(stream)
+        rest = ", ".join(f"{name} {own[name]:.1f}" for name in ("tea", "tent", "source") if name != take)
+        lines.append((want, take, f"{own[take]:.1f} %; {rest} ([streams](streams.md#what-they-do-to-each-method))"))
     out = ["| you want | take | since |", "|---|---|---|"]
     return "\n".join([*out, *(f"| {want} | **{take}** | {why} |" for want, take, why in lines)])
 

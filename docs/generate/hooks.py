@@ -17,6 +17,7 @@ import api_pages
 import choosing_table
 import example_page
 import method_page
+import streams_table
 
 HOME = Path(__file__).parents[2]
 PAGES = {
@@ -30,6 +31,7 @@ MADE = {
     "choosing": choosing_table.table,
     "methods": method_page.methods,
     "examples": example_page.examples,
+    "streams": streams_table.table,
 }
 _MARK = re.compile(r"^<!-- made: (\w+) -->$", re.M)
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.M | re.S)

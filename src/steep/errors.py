@@ -55,7 +55,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
     >>> print(unknown("method", "tant", ["tea", "tent"]))
     unknown method 'tant': did you mean 'tent'? Known: tea, tent
     """
-    names = sorted(known)
+    names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UnknownNameError(f"unknown {what} {name!r}: {hint}Known: {', '.join(names)}")

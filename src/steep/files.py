@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import sys
@@ -36,6 +37,12 @@ def explain(error: OSError, path: Path) -> DataError:
             f"{path}: cannot be written ({why}). Choose a folder you may write to (--out, --root or STEEP_DATA)"
         )
     return DataError(f"{path}: {why}. Choose another folder or repair this one")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -34,11 +34,13 @@ COUNTS = {
     "digits-label-shift": 14,
     "digits-mixed": 7,
     "explain-cifar10": 180,  # 15 × (5 methods + 7 variants)
+    "explain-gn": 135,  # 15 corruptions × 9 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
     "gradual": 15,
     "label-shift": 225,
     "mixed": 15,
     "search-tea-fast": 156,  # 4 × 39 settings
+    "pacs-128": 132,  # 12 pairs × 11 methods
     "table-1-cifar10": 1140,  # (15 × 5 + clean) × 15
     "table-1-cifar100": 1140,
     "table-1-tiny-imagenet": 1140,
@@ -51,7 +53,7 @@ COUNTS = {
 
 def test_the_recipes_are_these() -> None:
     assert {name for name in recipes.names("bench") if not name.startswith("analyze-")} == set(COUNTS)
-    assert len(COUNTS) == 29
+    assert len(COUNTS) == 31
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -93,6 +95,18 @@ def test_recipes_carry_the_papers_hyper_parameters() -> None:
             }
             assert cell.steps == said["steps"]
             assert (cell.batch_size or "full") == said["batch_size"]
+
+
+def test_what_the_command_sets_wins_over_a_source_domain() -> None:
+    steps = {cell.steps for cell in plan("table-3-pacs", only=["method=tent"], require=False).cells}
+    assert steps == {10, 20}
+    told = plan("table-3-pacs", only=["method=tent"], sets=["steps=2", "batch_size=64"], require=False).cells
+    assert {(cell.steps, cell.batch_size) for cell in told} == {(2, 64)}
+
+
+def test_what_makes_a_variant_is_not_undone_by_the_command() -> None:
+    grid = plan("analyze-sensitivity", only=["method=batch-16,lr-0.01"], sets=["batch_size=64"], require=False)
+    assert {(cell.label, cell.batch_size) for cell in grid.cells} == {("batch-16", 16), ("lr-0.01", 64)}
 
 
 def test_pacs_is_twelve_pairs_with_the_weights_of_each_source() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,16 @@ def test_it_goes_on_where_it_stopped(
         assert said in capsys.readouterr().out
         store = tmp_path / "digits.jsonl"
         assert (len(read(store)) if store.exists() else 0) == rows
+
+
+def test_rows_count_where_their_weights_are_not(tmp_path: Path) -> None:
+    job = Job("digits", "digits", limit=20, only=SMALL.only)
+    assert job.left(tmp_path, tmp_path) == "2 of 2 cells; needs digits"
+    (first, _) = plan("digits", only=SMALL.only, limit=20, sets=job.sets, root=tmp_path, require=False).cells
+    made = replace(first, weights_sha256="a" * 64)
+    row = {"schema": 1, "key": made.key(), "spec": made.to_json()}
+    (tmp_path / "digits.jsonl").write_text(json.dumps(row) + "\n")
+    assert job.left(tmp_path, tmp_path) == "1 of 2 cells; needs digits"
 
 
 def test_a_job_that_fails_is_named_and_the_next_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

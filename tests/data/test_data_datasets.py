@@ -278,3 +278,25 @@ def test_numpy_numbers_are_taken_and_bools_are_not() -> None:
         load("digits-c", corruption="fog", severity=True)
     with pytest.raises(InputError, match="seed: expected a whole number, got True"):
         load("digits-c", corruption="fog", severity=1, seed=True)
+
+
+def test_a_set_that_lies_class_by_class_is_mixed_on_demand(tmp_path: Path) -> None:
+    images = np.tile(np.arange(40, dtype=np.uint8)[:, None, None, None], (1, 32, 32, 3))
+    np.savez(tmp_path / "sorted.npz", images=images, labels=np.arange(40) // 10)
+    plain = load("arrays", root=tmp_path / "sorted.npz")
+    mixed = load("arrays", root=tmp_path / "sorted.npz", mix=True)
+    assert (mixed.images[:, 0, 0, 0] // 10).tolist() == mixed.labels.tolist()  # every picture kept its label
+    assert sorted(mixed.images[:, 0, 0, 0].tolist()) == list(range(40))
+    assert len(set(mixed.labels[:10].tolist())) > 2
+    assert mixed.origin.endswith("shuffled")
+    assert mixed.digest != plain.digest
+    few = load("arrays", root=tmp_path / "sorted.npz", mix=True, limit=10)
+    assert few.images.tolist() == mixed.images[:10].tolist()
+    foggy = load("arrays-c", root=tmp_path / "sorted.npz", mix=True, limit=10, corruption="brightness", severity=1)
+    assert foggy.labels.tolist() == few.labels.tolist()
+
+
+def test_a_stream_keeps_its_order_when_others_are_mixed(tmp_path: Path) -> None:
+    images = np.arange(6, dtype=np.uint8)[:, None, None, None].repeat(3, axis=3)
+    np.savez(tmp_path / "stream.npz", images=images, labels=np.array([1, 0, 0, 1, 2, 2]))
+    assert load("arrays", root=tmp_path / "stream.npz", mix=True).images.tolist() == images.tolist()

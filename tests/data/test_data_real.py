@@ -14,7 +14,7 @@ from tiny_sets import sha
 
 from steep import corruptions
 from steep.data import known, load, sources, write
-from steep.data.arrays import file_sha256
+from steep.files import file_sha256
 
 SHEETS = os.environ.get("STEEP_CIFAR100_SHEETS")  # a folder with train_0.webp … test.webp and labels.json
 

@@ -8,6 +8,8 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
+import pytest
+
 import steep
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -57,13 +59,20 @@ def test_the_front_holds_what_nothing_beats():
         assert beaten or any((f["cost"], f["accuracy"]) == (row["cost"], row["accuracy"]) for f in front)
 
 
-def test_precisions_are_compared_on_the_same_sets():
-    rows = [json.loads(line) for line in (speed_page.HOME / "results/wrn-40-2-cpu.jsonl").read_text().splitlines()]
-    means = {}
-    for precision in ("bfloat16", "float32"):
-        own = [r for r in rows if r["spec"]["method"] == "tea-fast" and r["env"]["precision"] == precision]
+@pytest.mark.parametrize(
+    ("method", "half", "full", "line"),
+    [("tea", "cifar10-c-2000-h200", "cifar10-c-tf32-2000-h200", -2), ("tea-fast", "wrn-40-2-cpu", "wrn-40-2-cpu", -1)],
+)
+def test_precisions_are_compared_on_the_same_sets(method: str, half: str, full: str, line: int) -> None:
+    means, sets = [], []
+    for file, precisions in ((half, ["bfloat16"]), (full, ["tf32", "float32"])):
+        lines = (speed_page.HOME / f"results/{file}.jsonl").read_text(encoding="utf-8").splitlines()
+        own = [r for r in map(json.loads, lines) if r["spec"]["method"] == method and r["spec"]["severity"] == 5]
+        own = [r for r in own if r["env"]["precision"] in precisions]
         assert len({r["spec"]["shift"] for r in own}) == len(own) == 15
-        means[precision] = 100 * mean(r["accuracy"] for r in own)
-    cells = [cell.strip() for cell in speed_page.precisions().splitlines()[-1].split("|")]
-    assert cells[3:5] == [f"{means['bfloat16']:.2f}", f"{means['float32']:.2f}"]
-    assert abs(means["bfloat16"] - means["float32"]) < 0.15
+        sets.append({(r["spec"]["shift"], r["data"][0]["sha256"], r["spec"]["weights_sha256"]) for r in own})
+        means.append(100 * mean(r["accuracy"] for r in own))
+    assert sets[0] == sets[1]
+    cells = [cell.strip() for cell in speed_page.precisions().splitlines()[line].split("|")]
+    assert cells[4:6] == [f"{value:.2f}" for value in means]
+    assert abs(means[0] - means[1]) < 0.15

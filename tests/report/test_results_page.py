@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ from steep.report.docs import docs
 from steep.report.expected import command, coverage
 from steep.report.runs import Runs, Source, read
 from steep.report.tables import build
+from steep.training import TrainingSpec, train
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -55,6 +57,33 @@ def test_chapters_by_what_was_run() -> None:
         heads.index(name) for name in (CIFAR10, CIFAR100, GROUP_NORM, PACS, TINY, STREAMS)
     )
     assert heads[-2:] == ["What could not be reached or run", "Where the numbers come from"]
+
+
+def test_tables_of_one_title_say_what_they_differ_in() -> None:
+    several = [
+        *grid({"tea": 0.8}, weights_sha256="a" * 64),
+        *grid({"tea": 0.7}, weights_sha256="b" * 64),
+        *grid({"tea": 0.6}, weights_sha256="b" * 64, precision="tf32"),
+    ]
+    heads = re.findall(r"(?:^### |<summary>)(cifar10-c.+?)(?:</summary>)?$", page(several), flags=re.M)
+    assert [head.removeprefix("cifar10-c, severity 5: wrn-28-10, reset") for head in heads] == [
+        f", {precision}, weights {letter * 12}"
+        for letter, precision in (("a", "float32"), ("b", "float32"), ("b", "tf32"))
+    ]
+    (alone,) = re.findall(r"^### (cifar10-c.+)$", page(several[:15]), flags=re.M)
+    assert alone == "cifar10-c, severity 5: wrn-28-10, reset"
+
+
+def test_trainings_are_shown_as_they_were_kept(tmp_path: Path) -> None:
+    spec = TrainingSpec.from_recipe("train-digits", {"epochs": 1, "warmup_epochs": 0, "limit": 128})
+    row = train(spec, tmp_path / "digits.safetensors").row
+    (tmp_path / "training.jsonl").write_text(json.dumps(row) + "\n")
+    (source,) = read([tmp_path / "training.jsonl"]).sources
+    made = docs(Runs((source,)))
+    cells = made.split("## The source models")[1].split("\n")[4].strip("| ").split(" | ")
+    assert cells[:5] == ["digits", row["architecture"], "8", "1", "0"]
+    assert cells[5] == f"{100 * row['accuracy']:.2f}"
+    assert cells[7] == hashlib.sha256((tmp_path / "digits.safetensors").read_bytes()).hexdigest()[:12]
 
 
 def test_limited_rows_are_another_table() -> None:

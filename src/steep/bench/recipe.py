@@ -115,6 +115,7 @@ def plan(
         raise InputError(f"{where}: expected kind = 'bench', got {table['kind']!r}. Run: steep train {recipe}")
     table = {**table, **({"limit": limit} if limit is not None else {})}
     given_hyper = dict(table.get("set", {}))
+    told: set[str] = set()
     for text in sets:
         name, value = recipes.assignment(text, "NAME=VALUE such as tea.lr=1e-4")
         if "." in name:
@@ -122,12 +123,13 @@ def plan(
         else:
             recipes.check_keys("--set", {name: value}, [*_DATA, *_RUN, "model", "weights", "severities", "shifts"])
             table[name] = value
+            told.add(name)
     check(where, table, _KEYS)
     for needed in ("data", "model", "weights", "methods"):
         if needed not in table:
             raise InputError(f"{where}: expected the key {needed!r}, got {', '.join(table)}")
     chosen = choices(only)
-    builder = _Builder(where, {**table, "set": given_hyper}, chosen, seeds)
+    builder = _Builder(where, {**table, "set": given_hyper}, chosen, seeds, told)
     cells = list(builder.cells())
     _refuse_strangers(chosen, cells, builder.everything)
     names = sorted({cell.weights for cell in cells} - {UNTRAINED})
@@ -144,8 +146,15 @@ def plan(
 class _Builder:
     """Expands the tables of one recipe."""
 
-    def __init__(self, where: str, table: Mapping[str, Any], chosen: Mapping[str, set[str]], seeds: str | None) -> None:
-        self.where, self.table, self.chosen, self.seeds = where, table, chosen, seeds
+    def __init__(
+        self,
+        where: str,
+        table: Mapping[str, Any],
+        chosen: Mapping[str, set[str]],
+        seeds: str | None,
+        told: set[str],
+    ) -> None:
+        self.where, self.table, self.chosen, self.seeds, self.told = where, table, chosen, seeds, told
         self.data = table["data"]
         base = self.data.removesuffix("-c")
         if base not in NAMES:
@@ -236,8 +245,8 @@ class _Builder:
         if not (self._wanted("method", name) or self._wanted("method", label)):
             return
         check(where, {k: v for k, v in given.items() if k in _RUN}, _RUN)
-        # The nearest wins: the method's own table, the source domain's, the recipe's.
-        run = {**{k: v for k, v in self.table.items() if k in _RUN}, **_only(own, _RUN), **_only(given, _RUN)}
+        # The nearest wins: the method's own table, what --set says, the source domain's, the recipe's.
+        run = {**_only(self.table, _RUN), **_only(own, _RUN.keys() - self.told), **_only(given, _RUN)}
         table = {k: v for k, v in given.items() if k not in _RUN and k != "method"}
         said = self._assigned(name, label, {**own.get("set", {}), **self.table["set"]})
         for setting in run.get("settings", ["paper"]):

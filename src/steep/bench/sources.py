@@ -95,6 +95,7 @@ def load_shift(cell: Cell, shift: str, severity: int, root: Path | None) -> Imag
         "test",
         root,
         limit=cell.limit,
+        mix=True,  # a batch of one class misleads every method; label-shift is a protocol of its own
         size=cell.size,
         channels=cell.channels,
         domain=shift if pacs else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from importlib import resources
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from steep.bench.sources import UNTRAINED
 from steep.data import default_root
 from steep.errors import CheckpointError
+from steep.files import file_sha256
 
 _SUFFIXES = (".safetensors", ".pt", ".pth")
 
@@ -44,8 +44,7 @@ def missing(name: str, train: str | None, given: Path | None = None, root: Path 
 
 @functools.lru_cache(maxsize=64)
 def _digest(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)
 
 
 def sha256(path: Path) -> str:

@@ -32,12 +32,6 @@ def sha256(array: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_npy(path: Path, array: NDArray[Any]) -> None:
     """Write a .npy file, whole or not at all."""
     with writing(path) as file:

@@ -14,13 +14,13 @@ import torch
 
 from steep import corruptions
 from steep.corruptions.parameters import checked
-from steep.data.arrays import Images, Labels, as_images, file_sha256, read_npy, sha256, without_grey_axis
+from steep.data.arrays import Images, Labels, as_images, read_npy, sha256, without_grey_axis
 from steep.data.formats import PICTURES, class_names, natural, pictures
 from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN, Part
 from steep.data.sources import classes_of
 from steep.errors import DataError, InputError
-from steep.files import read_json
+from steep.files import file_sha256, read_json
 
 SEVERITIES = (1, 2, 3, 4, 5)
 MANIFEST = "steep-corruptions.json"

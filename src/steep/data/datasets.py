@@ -32,6 +32,7 @@ def load(
     root: str | os.PathLike[str] | None = None,
     *,
     limit: int | None = None,
+    mix: bool = False,
     size: int | None = None,
     channels: int | None = None,
     domain: str | None = None,
@@ -51,6 +52,8 @@ def load(
             are those of all three together, whether they hold pictures here or not). For arrays: an .npz with images
             and labels, or a directory with images.npy and labels.npy (or test-images.npy and test-labels.npy).
         limit: only the first so many pictures.
+        mix: take a set that lies class by class, as folders do, in a random order that is always the same; the first
+            pictures, and the batches of a stream, are of one class otherwise. Other sets keep their order.
         size: resize to size × size. Sets with a published corruption table are corrupted first and resized then, all
             others the other way round.
         channels: 3 repeats the one plane of a grey set.
@@ -77,7 +80,7 @@ def load(
     if name == base:
         if corruption is not None or severity is not None:
             raise InputError(f"{name} is the clean set: for corruption={corruption!r} load {name + '-c'!r}")
-        found = _first(_clean(base, split, place, domain, size), limit)
+        found = _first(_clean(base, split, place, domain, size), limit, mix)
     else:
         corruption, severity = corrupted.check_request(corruption, severity)
         seed = whole_number("seed", seed)
@@ -86,11 +89,20 @@ def load(
         whole = None
         if not resize_last:  # made of whatever is there, so the files on disk must say that they were made of it
             whole = _shaped(_clean(base, split, place, domain, size), size, channels)
-        found = corrupted.published(
-            base, corruption, severity, place, seed=seed, limit=limit, clean=whole.digest if whole else None
-        ) or corrupted.made(
-            _first(whole or _clean(base, split, place, domain, size), limit), corruption, severity, seed=seed
+        files = corrupted.published(
+            base,
+            corruption,
+            severity,
+            place,
+            seed=seed,
+            limit=None if mix else limit,
+            clean=whole.digest if whole else None,
         )
+        if files is not None:
+            found = _first(files, limit, mix)
+        else:
+            clean = _first(whole or _clean(base, split, place, domain, size), limit, mix)
+            found = corrupted.made(clean, corruption, severity, seed=seed)
     return _shaped(found, size, channels)
 
 
@@ -246,7 +258,14 @@ def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
         raise DataError(f"{path}: not a whole .npz of plain numbers ({error})") from error
 
 
-def _first(data: ImageSet, limit: int | None) -> ImageSet:
+def _first(data: ImageSet, limit: int | None, mix: bool) -> ImageSet:
+    """Take the first so many pictures; of a set that lies class by class, of a random order if asked."""
+    if mix and len(data) > 1 and bool(np.all(np.diff(data.labels) >= 0)) and data.labels[0] != data.labels[-1]:
+        order = np.random.RandomState(0).permutation(len(data))[:limit]  # the frozen generator
+        images = np.ascontiguousarray(data.images[order])
+        return replace(
+            data, images=images, labels=data.labels[order], origin=f"{data.origin}, shuffled", digest=sha256(images)
+        )
     if limit is None or limit >= len(data):
         return data
     images = data.images[:limit]

@@ -23,7 +23,7 @@ import numpy as np
 from steep import corruptions
 from steep.corruptions.apply import check as check_images
 from steep.corruptions.parameters import whole_number
-from steep.data.arrays import file_sha256, read_npy, write_npy
+from steep.data.arrays import read_npy, write_npy
 from steep.data.corrupted import (
     MANIFEST,
     SEVERITIES,
@@ -40,7 +40,7 @@ from steep.data.growing import ArrayFile, PictureFolder
 from steep.data.imageset import ImageSet
 from steep.data.locks import locked
 from steep.errors import DataError, InputError
-from steep.files import explained, write_json
+from steep.files import explained, file_sha256, write_json
 from steep.version import __version__
 
 _IDENTITY = ("set", "digest", "count", "seed", "table", "version", "layout")

@@ -19,7 +19,7 @@ from steep.report.figures import analysed
 from steep.report.formats import bold, entry, grid, in_markdown, number, pipes, signed
 from steep.report.plates import Plates
 from steep.report.runs import Runs, Source
-from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titled
+from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titles
 from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain
 
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -49,6 +49,7 @@ def docs(
     # Results
     """
     buffers = [row for source in runs.sources for row in source.buffers]
+    trainings = [row for source in runs.sources for row in source.trainings]
     page = _Page(part(runs.rows), runs.rows, runs.analyses, reasons, plates)
     parts = [
         f"# {in_markdown(plain(title))}",
@@ -62,6 +63,7 @@ def docs(
         *page.tuned(),
         *page.chapters(BEYOND[1:]),
         *page.missing(),
+        *_trainings(trainings),
         *_provenance(runs.sources, home),
         "\n".join(f"- {in_markdown(note)}" for note in runs.notes),
     ]
@@ -80,6 +82,7 @@ class _Page:
         plates: Plates | None,
     ) -> None:
         self.found, self.rows, self.flat, self.reasons, self.plates = found, rows, analyses, reasons, plates
+        self.titles = titles(found.tables) | titles(found.variants) | titles(found.tuned)
         paper = any(found.rankings.get(name) for name in PAPER)
         # a page of digits has nothing to say of the paper's claims
         self.claimed = claims.across(found.tables, analyses, found.tuned) if paper or analyses else []
@@ -134,9 +137,9 @@ class _Page:
         if held:
             behind.append(pipes([["the paper's claims, on these rows", "here", ""], *held], "---|"))
         if folded:
-            yield _folded(titled(table), "\n\n".join([*body, *behind]))
+            yield _folded(self.titles[id(table)], "\n\n".join([*body, *behind]))
             return
-        yield f"### {in_markdown(titled(table))}"
+        yield f"### {in_markdown(self.titles[id(table)])}"
         yield from body
         if drawn and self.plates is not None:
             yield from self.plates.of_table(table)
@@ -178,7 +181,7 @@ class _Page:
                  entry(line, SPEED), line.predict, str(line.seeds)]
                 for line in ranked(table)
             ]  # fmt: skip
-            yield from _maybe_folded(table, pipes([head, *body]), len(body))
+            yield from _maybe_folded(self.titles[id(table)], table, pipes([head, *body]), len(body))
 
     def tuned(self) -> Iterator[str]:
         """Set the baselines in the setting that is fairer to them beside that of TEA's comparison."""
@@ -192,7 +195,7 @@ class _Page:
                 for line in ranked(table)
             ]
             head = ["line", column, "against the paper's setting", ECE, "seeds"]
-            yield from _maybe_folded(table, pipes([head, *body]), len(body))
+            yield from _maybe_folded(self.titles[id(table)], table, pipes([head, *body]), len(body))
 
     def missing(self) -> Iterator[str]:
         """Say what was not measured and which recipes have not run, or not all of them."""
@@ -278,12 +281,35 @@ def _buffers(rows: Sequence[Row]) -> Iterator[str]:
     yield pipes([[*head, "answers", "device", "commit", "file"], *body], "---|")
 
 
-def _maybe_folded(table: Table, text: str, lines: int) -> Iterator[str]:
+def _trainings(rows: Sequence[Row]) -> Iterator[str]:
+    """Say how the source models were made: what they are decides most of every number above."""
+    if not rows:
+        return
+    yield "## The source models"
+    head = ["data", "model", "pixels", "epochs", "seed", "accuracy", "on", "weights", "device", "commit", "file"]
+    body = [
+        [
+            *(plain(row[name]) for name in ("data", "architecture")),
+            plain(row["image_shape"][0]),
+            *(plain(row[name]) for name in ("epochs", "seed")),
+            number(100 * float(row["accuracy"])),
+            f"{int(row['test_images']):,}",
+            plain(row.get("weights_sha256") or "")[:12],
+            plain(row["device"]),
+            plain(row.get("commit") or "")[:12],
+            plain(row["run"]),
+        ]
+        for row in rows
+    ]
+    yield pipes([head, *body], "---|")
+
+
+def _maybe_folded(title: str, table: Table, text: str, lines: int) -> Iterator[str]:
     how = "\n".join(f"- {in_markdown(note)}" for note in table.notes)
     if lines > _MANY:
-        yield _folded(f"{titled(table)}: {lines} lines", f"{text}\n\n{how}")
+        yield _folded(f"{title}: {lines} lines", f"{text}\n\n{how}")
         return
-    yield f"### {in_markdown(titled(table))}"
+    yield f"### {in_markdown(title)}"
     yield text
     yield _folded("How it was measured", how)
 
@@ -296,9 +322,8 @@ def _provenance(sources: Sequence[Source], home: Path | None) -> list[str]:
     rows = []
     for source in sources:
         said = facts(source.rows) if source.rows else facts_of_analyses(source.analyses) if source.analyses else {}
-        count = len(source.rows) + len(source.analyses) + len(source.buffers)
         about = (said.get(name, "") for name in ("when", "device", "commit"))
-        rows.append([source.name, str(count), source.sha256[:16], *about])
+        rows.append([source.name, str(source.count), source.sha256[:16], *about])
     if not rows:
         return []
     lines = pipes([["file", "rows", "sha256", "when", "device", "commit"], *rows], "---|").split("\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from steep.bench.rows import Row, file_of
 from steep.bench.rows import read as read_rows
 from steep.errors import InputError
+from steep.files import file_sha256
 from steep.report.charts import read as read_flat
 from steep.report.tables import plain
 
@@ -27,7 +27,13 @@ class Source:
     rows: tuple[Row, ...]  # of steep bench
     analyses: tuple[Row, ...]  # of steep analyze: those with the key `analysis`
     buffers: tuple[Row, ...] = ()  # of benchmarks/kept_buffer.py
+    trainings: tuple[Row, ...] = ()  # of steep train
     file: Path | None = field(default=None, repr=False)  # for links from a page that lies beside it
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, of all kinds."""
+        return len(self.rows) + len(self.analyses) + len(self.buffers) + len(self.trainings)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def read(paths: Sequence[Path]) -> Runs:
         notes.append(f"{', '.join(left)}: measurements of speed, memory or the like, not of cells; left out")
     names = _names(list(files))
     sources = [_source(name, file) for name, file in zip(names, files.values(), strict=True)]
-    empty = [source.name for source in sources if not (source.rows or source.analyses or source.buffers)]
+    empty = [source.name for source in sources if not source.count]
     if len(empty) == len(sources):
         raise InputError(
             f"report: expected at least one row, got none in {', '.join(empty) or 'no file'}. "
@@ -90,14 +96,16 @@ def _files(path: Path) -> list[Path]:
 
 def _source(name: str, path: Path) -> Source:
     first = _first(path)
-    if first.get("benchmark") == KEPT_BUFFER:
-        kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        return Source(name, _digest(path), (), (), tuple({**row, "run": name} for row in kept), path)
+    if (kept := first.get("benchmark") == KEPT_BUFFER) or _training(first):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = tuple({**json.loads(line), "run": name} for line in lines if line.strip())
+        buffers, trainings = (found, ()) if kept else ((), found)
+        return Source(name, file_sha256(path), (), (), buffers=buffers, trainings=trainings, file=path)
     flat = "analysis" in first and "spec" not in first  # those of cells have one
     rows = read_flat(path) if flat else read_rows(path)
     return Source(
         name=name,
-        sha256=_digest(path),
+        sha256=file_sha256(path),
         # what an analysis stores of its cells is made flat by it; those rows are no bench's
         rows=tuple({**row, "run": name} for row in rows if "analysis" not in row),  # a claim names its files
         analyses=tuple({**row, "run": name} for row in rows) if flat else (),  # two runs are never one figure
@@ -105,16 +113,16 @@ def _source(name: str, path: Path) -> Source:
     )
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _foreign(path: Path) -> bool:
     """Tell measurements of another kind, as scripts in benchmarks/ write them, from rows of cells and analyses."""
     first = _first(path)
-    if first.get("benchmark") == KEPT_BUFFER:
+    if first.get("benchmark") == KEPT_BUFFER or _training(first):
         return False
     return bool(first) and ("benchmark" in first or not {"key", "spec", "schema", "analysis", "version"} & set(first))
+
+
+def _training(first: dict[str, object]) -> bool:
+    return {"architecture", "epochs", "history"} <= first.keys()
 
 
 def _first(path: Path) -> dict[str, object]:

@@ -34,6 +34,20 @@ def titled(table: Table) -> str:
     return ", ".join([table.title, *filter(None, more)])
 
 
+def titles(tables: Sequence[Table]) -> dict[int, str]:
+    """Give each table's title by its id; of those that share one, with the weights or the precision they differ in."""
+    alike: dict[str, list[Table]] = {}
+    for table in tables:
+        alike.setdefault(titled(table), []).append(table)
+    found = {}
+    for title, own in alike.items():
+        said = [(str(t.spec.get("precision")), f"weights {str(t.spec.get('weights_sha256'))[:12]}") for t in own]
+        differ = [len(set(column)) > 1 for column in zip(*said, strict=True)]
+        for table, words in zip(own, said, strict=True):
+            found[id(table)] = ", ".join([title, *(w for w, more in zip(words, differ, strict=True) if more)])
+    return found
+
+
 def headline(table: Table) -> str:
     """Say in a sentence or two who leads, by how much, and what the paper says."""
     column = main_column(table)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from steep import metrics
 from steep.errors import CheckpointError, InputError
-from steep.files import explained, make_folder, read_json, write_json
+from steep.files import explained, file_sha256, make_folder, read_json, write_json
 from steep.models import checkpoints
 from steep.provenance import commit, device_name, versions
 from steep.training.augment import as_input, crops, draw
@@ -302,7 +302,8 @@ def _finish(run: Run, out: Path) -> Trained:
         "run": run.fingerprint(),
     }
     checkpoints.save(run.model, out, flat(row), dtype=dtype)
-    row |= {"spec": asdict(spec), "bytes": out.stat().st_size, "history": run.history}
+    size = {"bytes": out.stat().st_size, "weights_sha256": file_sha256(out)}  # as a row of the bench names them
+    row |= {"spec": asdict(spec), **size, "history": run.history}
     write_json(out.with_suffix(".json"), row)
     return Trained(out, row)
 

@@ -10,7 +10,7 @@ from typing import Any
 from steep.bench.rows import Row
 from steep.report.claims.verdict import Claim, decided, missing, told
 from steep.report.formats import number
-from steep.report.noise import Measured
+from steep.report.noise import ERRORS, Measured
 
 SETS = ("mnist", "mnist-rotated", "cifar10", "pacs")  # TEA paper, figures on distribution perception
 OTHERS = ("source", "tent")
@@ -30,10 +30,11 @@ def closer(analyses: Sequence[Row]) -> Iterator[Claim]:
         if not whole:
             yield missing(text, data, "no rows of steep analyze samples with tea, source and tent")
             continue
+        seeds = len({row.get("seed") for row in rows})
         said: list[str] = []
         nearer: list[Measured] = []
         for distance, name in _DISTANCES.items():
-            ahead = [[own[other][distance] - own["tea"][distance] for other in OTHERS] for own in whole.values()]
+            ahead = [[_ahead(own, other, distance, seeds) for other in OTHERS] for own in whole.values()]
             nearer += [one for some in ahead for one in some]
             if len(whole) > 1:
                 won = sum(all(one.value > 0 for one in some) for some in ahead)
@@ -42,11 +43,9 @@ def closer(analyses: Sequence[Row]) -> Iterator[Claim]:
                 (own,) = whole.values()
                 told_of = (f"{label} {number(own[label][distance].value, 4)}" for label in ("tea", *OTHERS, "real"))
                 said.append(f"{name}: {', '.join(told_of)}")
-        seeds = len({row.get("seed") for row in rows})
         source = told(sorted({int(row["n"]) for row in rows}), [seeds], (row.get("run") for row in rows))
-        here = (
-            "; ".join(said) + "; real: as many test images" + ("; one seed, so no noise is known" if seeds < 2 else "")
-        )
+        floor = ["one seed: less than that is noise"] if seeds < 2 else []
+        here = "; ".join([*said, "real: as many test images", *floor])
         yield Claim(text, here, decided(*nearer), data, source.replace("images a set", "samples"))
     pictures = sum(row["analysis"] == "samples" and row.get("part") == "picture" for row in analyses)
     seen = "pictures below: look for yourself" if pictures else "no pictures"
@@ -66,6 +65,12 @@ def _places(rows: Sequence[Row]) -> dict[Any, dict[str, dict[str, Measured]]]:
         }
         for where, labels in parted.items()
     }
+
+
+def _ahead(own: dict[str, dict[str, Measured]], other: str, distance: str, seeds: int) -> Measured:
+    """How much closer TEA is than another. One seed has no spread: then what real images come to has to be beaten."""
+    found = own[other][distance] - own["tea"][distance]
+    return found if seeds > 1 else Measured(found.value, own["real"][distance].value / ERRORS)
 
 
 def _mean(values: Sequence[float]) -> Measured:
