@@ -23,6 +23,7 @@ from steep.bench.spec import Cell
 
 GN = "resnet-50-gn"
 HALF = ("precision=bfloat16",)
+UNUSED = "not needed: every grid that uses it is done"
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,31 @@ class Job:
         words += ["--compile"] if self.compile else []
         return ["bench", self.recipe, *given, *words, "--store", out]
 
-    def left(self, root: Path, results: Path) -> str:
-        """Say what there is to do: `done`, a number of cells, or that something is needed first."""
-        out = self.result(root, results)
-        if self.kind != "bench":
-            return "done" if out.exists() else "to do"
+    def cells(self, root: Path, results: Path) -> tuple[list[Cell], int]:
+        """Give the cells of a grid that have no row yet, and how many there are in all."""
         grid = plan(
             self.recipe, only=self.only, sets=self.sets, seeds=self.seeds, limit=self.limit, root=root, require=False
         )
+        out = self.result(root, results)
         cells = grid.left(out)
         if cells and out.exists():  # without the weights no cell knows which they are: rows of any will do
             known = {Cell.from_json({**row["spec"], "weights_sha256": ""}).key() for row in read(out)}
             cells = [cell for cell in cells if cell.weights_sha256 or cell.key() not in known]
-        lacking = sorted({cell.weights for cell in cells if not cell.weights_sha256})
-        needs = f"; needs {', '.join(lacking)}" if lacking else ""
-        return (f"{len(cells)} of {len(grid.cells)} cells" if cells else "done") + needs
+        return cells, len(grid.cells)
+
+    def left(self, root: Path, results: Path) -> str:
+        """Say what there is to do: `done`, a number of cells and the weights they lack, or whether it is needed."""
+        if self.kind == "bench":
+            cells, every = self.cells(root, results)
+            lacking = sorted({cell.weights for cell in cells if not cell.weights_sha256})
+            needs = f"; needs {', '.join(lacking)}" if lacking else ""
+            return (f"{len(cells)} of {every} cells" if cells else "done") + needs
+        out = self.result(root, results)
+        if out.exists():
+            return "done"
+        grids = [cell for job in JOBS if job.kind == "bench" for cell in job.cells(root, results)[0]]
+        used = {cell.weights for cell in grids} if self.kind == "train" else {cell.data for cell in grids}
+        return "to do" if (out.stem if self.kind == "train" else self.name) in used else UNUSED
 
 
 EXPLAINED = "method=shot-history,sar-history,sar-history-two,pl-1e-6,pl-2e-6,pl-3e-6,pl-5e-6"
@@ -137,7 +148,7 @@ def main() -> None:
             continue
         left = job.left(told.root, told.results)
         print(f"{job.kind:7} {job.recipe:32} → {job.result(told.root, told.results)}: {left}", flush=True)
-        if told.list or left == "done":
+        if told.list or left in ("done", UNUSED):
             continue
         rest = None if until is None else until - time.monotonic()
         if rest is not None and rest <= 0:

@@ -72,6 +72,14 @@ def test_rows_count_where_their_weights_are_not(tmp_path: Path) -> None:
     assert job.left(tmp_path, tmp_path) == "1 of 2 cells; needs digits"
 
 
+def test_weights_that_no_grid_is_waiting_for_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = Job("w", "train-digits", "train")
+    for weights, said in (("untrained", reproduce.UNUSED), ("digits", "to do")):
+        grid = Job("digits", "digits", limit=20, only=SMALL.only, sets=(f"weights={weights}",))
+        monkeypatch.setattr(reproduce, "JOBS", (train, grid))
+        assert train.left(tmp_path, tmp_path) == said
+
+
 def test_a_job_that_fails_is_named_and_the_next_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Job("broken", "table-3-pacs")  # its weights are not there
     monkeypatch.setattr(reproduce, "JOBS", (broken, SMALL))
