@@ -107,23 +107,27 @@ def accuracy() -> str:
 
 
 def precisions() -> str:
-    """The same sets in bfloat16 and in float32: means, and the largest difference on one set."""
-    found: dict[tuple[str, str, str, int], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    """The same sets in bfloat16 and in more: means, and the largest difference on one set."""
+    found: dict[tuple[str, ...], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for name in ("cifar10-c-2000-h200.jsonl", "cifar10-c-tf32-2000-h200.jsonl", "wrn-40-2-cpu.jsonl"):
         for row in read(name):
             spec, env = row["spec"], row["env"]
-            if spec["severity"] == 5 and spec["label"] == spec["method"] and spec["seed"] == 0:
-                where = spec["method"], spec["model"], env["device"].split(" (")[0], row["n"]
+            if (spec["severity"], spec["label"], spec["setting"], spec["seed"]) == (5, spec["method"], "paper", 0):
+                device, images = env["device"].split(" (")[0], f"{row['n']:,}"
+                where = spec["method"], spec["model"], device, images, spec["weights_sha256"]
                 found[where][env["precision"]][spec["shift"]] = 100 * row["accuracy"]
     lines = []
-    for (method, model, device, n), by in found.items():
-        half, full = by.get("bfloat16", {}), by.get("float32", {}) or by.get("tf32", {})
-        if full and half.keys() >= full.keys():
-            most = max(abs(half[shift] - full[shift]) for shift in full)
-            means = (mean(half[shift] for shift in full), mean(full.values()))
-            told = [f"{means[0]:.2f}", f"{means[1]:.2f}", f"{means[0] - means[1]:+.2f}".replace("-", "−")]
-            lines.append([method, model, device, *told, f"{most:.2f}", f"{len(full)} × {n:,}"])
-    head = ["method", "model", "device", "bfloat16", "float32", "difference", "largest on one set", "images"]
+    for (method, model, device, images, _), by in found.items():
+        half = by.get("bfloat16", {})
+        for precision in ("float32", "tf32"):
+            full = by.get(precision, {})
+            if full and half.keys() >= full.keys():
+                most = max(abs(half[shift] - full[shift]) for shift in full)
+                means = (mean(half[shift] for shift in full), mean(full.values()))
+                away = f"{means[0] - means[1]:+.2f}".replace("-", "−")
+                told = [f"{means[0]:.2f}", f"{precision} {means[1]:.2f}", away, f"{most:.2f}"]
+                lines.append([method, model, device, *told, f"{len(full)} × {images}"])
+    head = ["method", "model", "device", "bfloat16", "instead", "difference", "largest on one set", "images"]
     return table(head, lines)
 
 

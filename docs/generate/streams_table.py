@@ -23,7 +23,9 @@ def accuracies() -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, list[float]]] = {}
     for stream, name in FILES.items():
         for row in read(RESULTS / f"{name}.jsonl"):
-            found.setdefault(stream, {}).setdefault(row["spec"]["method"], []).append(100 * row["accuracy"])
+            spec = row["spec"]
+            if (spec["severity"], spec["setting"], spec["label"]) == (5, "paper", spec["method"]):
+                found.setdefault(stream, {}).setdefault(spec["method"], []).append(100 * row["accuracy"])
     return {stream: {name: statistics.mean(own) for name, own in by.items()} for stream, by in found.items()}
 
 

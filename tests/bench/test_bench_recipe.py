@@ -104,7 +104,14 @@ def test_what_the_command_sets_wins_over_a_source_domain() -> None:
     assert {(cell.steps, cell.batch_size) for cell in told} == {(2, 64)}
 
 
+def test_what_the_command_sets_wins_over_a_methods_own_table() -> None:
+    grid = plan("appendix-cifar10", only=["method=tea,tent", "setting=paper"], sets=["seeds=[0]"], require=False)
+    assert {(cell.label, cell.seed) for cell in grid.cells} == {("tea", 0), ("tent", 0)}
+
+
 def test_what_makes_a_variant_is_not_undone_by_the_command() -> None:
+    history = plan("explain-pacs", only=["method=tea-history", "source=photo"], sets=["steps=2"], require=False)
+    assert {cell.steps for cell in history.cells} == {20}
     grid = plan("analyze-sensitivity", only=["method=batch-16,lr-0.01"], sets=["batch_size=64"], require=False)
     assert {(cell.label, cell.batch_size) for cell in grid.cells} == {("batch-16", 16), ("lr-0.01", 64)}
 

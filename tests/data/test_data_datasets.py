@@ -300,3 +300,27 @@ def test_a_stream_keeps_its_order_when_others_are_mixed(tmp_path: Path) -> None:
     images = np.arange(6, dtype=np.uint8)[:, None, None, None].repeat(3, axis=3)
     np.savez(tmp_path / "stream.npz", images=images, labels=np.array([1, 0, 0, 1, 2, 2]))
     assert load("arrays", root=tmp_path / "stream.npz", mix=True).images.tolist() == images.tolist()
+
+
+@pytest.mark.parametrize("labels", [[2, 2, 2, 0, 0, 0, 1, 1, 1], [2, 2, 2, 1, 1, 1, 0, 0, 0]])
+def test_classes_may_come_in_any_order_to_be_mixed(tmp_path: Path, labels: list[int]) -> None:
+    np.savez(tmp_path / "x.npz", images=np.zeros((9, 8, 8, 3), np.uint8), labels=np.array(labels))
+    assert load("arrays", root=tmp_path / "x.npz", mix=True).labels.tolist() != labels
+    assert load("arrays", root=tmp_path / "x.npz").labels.tolist() == labels
+
+
+def test_mixed_pictures_are_the_same_from_files_and_on_the_fly(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "labels.npy", np.arange(40) // 10)
+    options = {"root": tmp_path, "corruption": "gaussian_noise", "severity": 3, "mix": True}
+    fly = {limit: load("arrays-c", limit=limit, **options) for limit in (None, 12)}
+    where = ["--root", str(tmp_path), "--out", str(tmp_path / "arrays-c")]
+    command = ["corrupt", "arrays", *where, "--only", "gaussian_noise", "--severity", "3"]
+    subprocess.run([sys.executable, "-m", "steep", *command], check=True, capture_output=True)
+    for limit, made in fly.items():
+        read = load("arrays-c", limit=limit, **options)
+        assert read.origin.startswith("disk")
+        assert (read.images.tolist(), read.labels.tolist()) == (made.images.tolist(), made.labels.tolist())
+    plain = load("arrays-c", **{**options, "mix": False})
+    assert sorted(map(bytes, plain.images)) == sorted(map(bytes, fly[None].images))

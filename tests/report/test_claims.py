@@ -378,6 +378,19 @@ def test_the_spread_of_samples_over_seeds_is_noise() -> None:
     assert claim.verdict == NOISE  # tea's 0.24 has a standard error of 0.14
 
 
+def test_one_seed_of_samples_stays_one_where_another_set_has_two() -> None:
+    told = {"real": 0.01, "source": 0.3, "tent": 0.2501, "tea": 0.25}
+    rows = [
+        {"analysis": "samples", "part": "distance", "data": "pacs", "shift": shift, "severity": 0, "label": label,
+         "seed": seed, "n": 70, "mean_distance": value, "covariance_distance": value, "source": "art_painting"}
+        for shift, seeds in (("photo", 2), ("sketch", 1))
+        for label, value in told.items()
+        for seed in range(seeds)
+    ]  # fmt: skip
+    claim = next(c for c in across([], rows) if (c.text, c.where) == (CLOSER, "pacs"))
+    assert claim.verdict == NOISE  # of sketch nobody knows the spread, and 0.0001 is less than what real images come to
+
+
 def test_an_unfinished_line_is_compared_with_no_finished_one() -> None:
     bad, good = bars((5, 0.9, 0.1), (5, 0.9, 0.1)), bars((5, 0.9, 0.9), (5, 0.9, 0.9))
     energies = {"energy_before": -5.0, "energy_after": -6.0}

@@ -181,7 +181,7 @@ def test_one_analysis_in_two_runs_is_two_figures(tmp_path: Path) -> None:
 
 def test_what_cannot_be_shown_says_what_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run(tmp_path / "a", flat(part="errors")))]) == 2
-    assert "got those of analyses only. Choose --format html" in capsys.readouterr().err
+    assert "got others only. Choose --format html" in capsys.readouterr().err
     recorded = run(tmp_path / "b", flat(analysis="stream", part="start"), {"part": "batch"})
     assert main(["report", str(recorded), "--format", "html"]) == 2
     assert "Run: steep analyze stream rows.jsonl --out FOLDER" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from test_claims import Rows, cell, grid, ten
 
 from steep.bench.rows import encode
 from steep.cli import main
+from steep.errors import InputError
 from steep.report.chapters import CIFAR10, CIFAR100, GROUP_NORM, OTHERS, PACS, SHIPPED, STREAMS, TINY, part
 from steep.report.docs import docs
 from steep.report.expected import command, coverage
@@ -21,6 +22,7 @@ from steep.report.runs import Runs, Source, read
 from steep.report.tables import build
 from steep.training import TrainingSpec, train
 
+GN = "resnet-50-gn"
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -72,6 +74,47 @@ def test_tables_of_one_title_say_what_they_differ_in() -> None:
     ]
     (alone,) = re.findall(r"^### (cifar10-c.+)$", page(several[:15]), flags=re.M)
     assert alone == "cifar10-c, severity 5: wrn-28-10, reset"
+
+
+def test_batches_tell_tables_apart_too() -> None:
+    several = [*grid({"tea": 0.8}), *grid({"tea": 0.7}, batch_size=50)]
+    heads = re.findall(r"(?:^### |<summary>)(cifar10-c.+?)(?:</summary>)?$", page(several), flags=re.M)
+    assert {head.rsplit(", ", 1)[1] for head in heads} == {"batch 200", "batch 50"}
+
+
+def test_a_table_of_few_shifts_is_folded_beside_one_of_all() -> None:
+    few = [cell("tea", "fog", 0.6, limit=100, n=100), cell("source", "fog", 0.5, limit=100, n=100)]
+    made = page([*grid({"tea": 0.8}, model="resnet-50-gn"), *[{**r, "spec": {**r["spec"], "model": GN}} for r in few]])
+    assert re.findall(r"^### (cifar10-c.+)$", made, flags=re.M) == [f"cifar10-c, severity 5: {GN}, reset"]
+    assert f"<summary>cifar10-c, severity 5: {GN}, reset, first 100 images</summary>" in made
+    assert "over 1 shift," in made
+
+
+@pytest.mark.parametrize("line", ['{"architecture": "wrn"', '{"schema": 1}', "3"])
+def test_a_damaged_training_row_is_named(tmp_path: Path, line: str) -> None:
+    row = {"architecture": "wrn", "data": "digits", "image_shape": [8, 8, 1], "epochs": 1, "seed": 0, "accuracy": 0.5,
+           "test_images": 10, "device": "cpu", "history": []}  # fmt: skip
+    (tmp_path / "t.jsonl").write_text(f"{json.dumps(row)}\n{line}\n")
+    with pytest.raises(InputError, match="line 2 lacks"):
+        read([tmp_path / "t.jsonl"])
+
+
+def test_a_tree_with_changes_stays_one_on_the_page() -> None:
+    rows = [{**row, "env": {"commit": "a" * 40 + "-dirty"}} for row in grid({"tea": 0.8})]
+    assert "aaaaaaaaaaaa-dirty" in page(rows)
+
+
+def test_weights_without_a_training_row_are_said(tmp_path: Path) -> None:
+    row = {"architecture": "wrn-28-10", "data": "cifar10", "image_shape": [32, 32, 3], "epochs": 1, "seed": 0,
+           "accuracy": 0.5, "test_images": 10, "device": "cpu", "history": [], "run": "t",
+           "weights_sha256": "a" * 64}  # fmt: skip
+    cells = tuple(grid({"tea": 0.8}, weights_sha256="b" * 64) + grid({"tea": 0.8}, weights_sha256="a" * 64))
+    made = docs(Runs((Source("rows", "", cells, ()), Source("t", "", (), (), trainings=(row,)))))
+    lines = made.split("## The source models")[1].split("## ")[0].splitlines()
+    assert [("b" * 12 in line, "no row was kept" in line) for line in lines if "wrn-28-10" in line] == [
+        (False, False),
+        (True, True),
+    ]
 
 
 def test_trainings_are_shown_as_they_were_kept(tmp_path: Path) -> None:

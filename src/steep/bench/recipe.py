@@ -245,8 +245,10 @@ class _Builder:
         if not (self._wanted("method", name) or self._wanted("method", label)):
             return
         check(where, {k: v for k, v in given.items() if k in _RUN}, _RUN)
-        # The nearest wins: the method's own table, what --set says, the source domain's, the recipe's.
-        run = {**_only(self.table, _RUN), **_only(own, _RUN.keys() - self.told), **_only(given, _RUN)}
+        # The nearest wins: the method's own table, the source domain's, the recipe's. What --set says comes before all
+        # of them, but not where a line goes by another name: what it differs in would be undone.
+        run = {**_only(self.table, _RUN), **_only(own, _RUN), **_only(given, _RUN)}
+        run |= _only(self.table, _RUN.keys() & self.told) if label == name else {}
         table = {k: v for k, v in given.items() if k not in _RUN and k != "method"}
         said = self._assigned(name, label, {**own.get("set", {}), **self.table["set"]})
         for setting in run.get("settings", ["paper"]):

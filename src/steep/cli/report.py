@@ -110,7 +110,7 @@ def _text(found: Runs, form: str, title: str | None) -> str:
     from steep.report.tables import build
 
     if not found.rows and form in FORMATS:
-        raise InputError(f"{form}: expected rows of a bench, got those of analyses only. Choose --format html")
+        raise InputError(f"{form}: expected rows of a bench, got others only. Choose --format html, or docs")
     tables = build(found.rows) if found.rows else []
     if form == "html":
         return html(tables, title or _named(found), sources=found.sources, analyses=found.analyses, notes=found.notes)

@@ -80,7 +80,8 @@ def load(
     if name == base:
         if corruption is not None or severity is not None:
             raise InputError(f"{name} is the clean set: for corruption={corruption!r} load {name + '-c'!r}")
-        found = _first(_clean(base, split, place, domain, size), limit, mix)
+        clean = _clean(base, split, place, domain, size)
+        found = _first(_mixed(clean) if mix else clean, limit)
     else:
         corruption, severity = corrupted.check_request(corruption, severity)
         seed = whole_number("seed", seed)
@@ -89,20 +90,17 @@ def load(
         whole = None
         if not resize_last:  # made of whatever is there, so the files on disk must say that they were made of it
             whole = _shaped(_clean(base, split, place, domain, size), size, channels)
-        files = corrupted.published(
-            base,
-            corruption,
-            severity,
-            place,
-            seed=seed,
-            limit=None if mix else limit,
-            clean=whole.digest if whole else None,
-        )
-        if files is not None:
-            found = _first(files, limit, mix)
-        else:
-            clean = _first(whole or _clean(base, split, place, domain, size), limit, mix)
-            found = corrupted.made(clean, corruption, severity, seed=seed)
+
+        def variant(limit: int | None) -> ImageSet:
+            return corrupted.published(
+                base, corruption, severity, place, seed=seed, limit=limit, clean=whole.digest if whole else None
+            ) or corrupted.made(
+                _first(whole or _clean(base, split, place, domain, size), limit), corruption, severity, seed=seed
+            )
+
+        found = variant(limit)
+        if mix and _by_class(found.labels):  # what is drawn for a picture hangs on its place, so mixing comes last
+            found = _first(_mixed(found if limit is None else variant(None)), limit)
     return _shaped(found, size, channels)
 
 
@@ -258,18 +256,30 @@ def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
         raise DataError(f"{path}: not a whole .npz of plain numbers ({error})") from error
 
 
-def _first(data: ImageSet, limit: int | None, mix: bool) -> ImageSet:
-    """Take the first so many pictures; of a set that lies class by class, of a random order if asked."""
-    if mix and len(data) > 1 and bool(np.all(np.diff(data.labels) >= 0)) and data.labels[0] != data.labels[-1]:
-        order = np.random.RandomState(0).permutation(len(data))[:limit]  # the frozen generator
-        images = np.ascontiguousarray(data.images[order])
-        return replace(
-            data, images=images, labels=data.labels[order], origin=f"{data.origin}, shuffled", digest=sha256(images)
-        )
+def _first(data: ImageSet, limit: int | None) -> ImageSet:
     if limit is None or limit >= len(data):
         return data
     images = data.images[:limit]
     return replace(data, images=images, labels=data.labels[:limit], digest=sha256(images))
+
+
+def _mixed(data: ImageSet) -> ImageSet:
+    """Take a set that lies class by class in a random order; leave any other as it is."""
+    if not _by_class(data.labels) or len(np.unique(data.labels)) == 1:
+        return data
+    order = np.random.RandomState(0).permutation(len(data))  # the frozen generator
+    images = np.ascontiguousarray(data.images[order])
+    origin = f"{data.origin}, shuffled"
+    return replace(data, images=images, labels=data.labels[order], origin=origin, digest=sha256(images))
+
+
+def _by_class(labels: Labels) -> bool:
+    """Tell whether every class is one stretch.
+
+    >>> _by_class(np.array([2, 2, 0, 1, 1])), _by_class(np.array([0, 1, 0]))
+    (True, False)
+    """
+    return int(np.count_nonzero(np.diff(labels))) + 1 == len(np.unique(labels))
 
 
 def _shaped(data: ImageSet, size: int | None, channels: int | None) -> ImageSet:

@@ -20,7 +20,7 @@ from steep.report.formats import bold, entry, grid, in_markdown, number, pipes, 
 from steep.report.plates import Plates
 from steep.report.runs import Runs, Source
 from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titles
-from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain
+from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain, short
 
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MANY = 12  # lines of a table that stays in sight
@@ -63,7 +63,7 @@ def docs(
         *page.tuned(),
         *page.chapters(BEYOND[1:]),
         *page.missing(),
-        *_trainings(trainings),
+        *_trainings(trainings, runs.rows),
         *_provenance(runs.sources, home),
         "\n".join(f"- {in_markdown(note)}" for note in runs.notes),
     ]
@@ -82,7 +82,7 @@ class _Page:
         plates: Plates | None,
     ) -> None:
         self.found, self.rows, self.flat, self.reasons, self.plates = found, rows, analyses, reasons, plates
-        self.titles = titles(found.tables) | titles(found.variants) | titles(found.tuned)
+        self.titles = titles([*found.tables, *found.variants, *found.tuned])
         paper = any(found.rankings.get(name) for name in PAPER)
         # a page of digits has nothing to say of the paper's claims
         self.claimed = claims.across(found.tables, analyses, found.tuned) if paper or analyses else []
@@ -118,7 +118,8 @@ class _Page:
             figures = [any(v.paper is not None for line in t.lines for v in line.values.values()) for t in tables]
             seen: set[int] = set()
             for table, printed in zip(tables, figures, strict=True):
-                quiet = (name in PAPER and any(figures) and not printed) or name == OTHERS
+                few = len(table.shifts) < max(len(other.shifts) for other in tables)
+                quiet = (name in PAPER and (few or (any(figures) and not printed))) or name == OTHERS
                 drawn = name in PAPER and printed and table.spec.get("data") != "pacs"
                 known = id(table.spec) in seen
                 yield from self._section(table, folded=quiet and len(tables) > 1, known=known, drawn=drawn)
@@ -276,14 +277,14 @@ def _buffers(rows: Sequence[Row]) -> Iterator[str]:
         away = None if reset is None or kept is None else kept - reset
         n, _, device, commit, run = about[len(named) :]
         told = [number(reset), number(kept), number(None) if away is None else signed(away)]
-        body.append([*about[: len(named)], *told, f"{int(n):,}", device, commit[:12], run])
+        body.append([*about[: len(named)], *told, f"{int(n):,}", device, short(commit), run])
     head = ["data", "model", "severity", "method", "order of corruptions", "seed", "reset", "kept", "kept less reset"]
     yield pipes([[*head, "answers", "device", "commit", "file"], *body], "---|")
 
 
-def _trainings(rows: Sequence[Row]) -> Iterator[str]:
+def _trainings(trainings: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
     """Say how the source models were made: what they are decides most of every number above."""
-    if not rows:
+    if not trainings:
         return
     yield "## The source models"
     head = ["data", "model", "pixels", "epochs", "seed", "accuracy", "on", "weights", "device", "commit", "file"]
@@ -296,11 +297,17 @@ def _trainings(rows: Sequence[Row]) -> Iterator[str]:
             f"{int(row['test_images']):,}",
             plain(row.get("weights_sha256") or "")[:12],
             plain(row["device"]),
-            plain(row.get("commit") or "")[:12],
+            short(row.get("commit") or ""),
             plain(row["run"]),
         ]
-        for row in rows
+        for row in trainings
     ]
+    kept = {row.get("weights_sha256") for row in trainings}
+    lost = {spec["weights_sha256"]: spec for row in rows if (spec := row["spec"]).get("weights_sha256") not in kept}
+    for digest, spec in lost.items():
+        data = plain(spec["data"]).removesuffix("-c") + (f"/{plain(spec['source'])}" if spec.get("source") else "")
+        row = [data, plain(spec["model"]), *[""] * 5, plain(digest or "")[:12]]
+        body.append([*row, "", "", "no row was kept of its training"])
     yield pipes([head, *body], "---|")
 
 

@@ -17,6 +17,12 @@ from steep.report.tables import plain
 KEPT_BUFFER = "kept-buffer"
 """The one benchmark of accuracy rather than of speed: the results page shows it."""
 
+BUFFER = frozenset({"data", "model", "method", "order", "kept", "mean", "n"})
+TRAINING = frozenset(
+    {"architecture", "data", "image_shape", "epochs", "seed", "accuracy", "test_images", "device", "history"}
+)
+"""What a row of a kind has to hold."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -97,8 +103,7 @@ def _files(path: Path) -> list[Path]:
 def _source(name: str, path: Path) -> Source:
     first = _first(path)
     if (kept := first.get("benchmark") == KEPT_BUFFER) or _training(first):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = tuple({**json.loads(line), "run": name} for line in lines if line.strip())
+        found = tuple({**row, "run": name} for row in _whole(path, BUFFER if kept else TRAINING))
         buffers, trainings = (found, ()) if kept else ((), found)
         return Source(name, file_sha256(path), (), (), buffers=buffers, trainings=trainings, file=path)
     flat = "analysis" in first and "spec" not in first  # those of cells have one
@@ -123,6 +128,23 @@ def _foreign(path: Path) -> bool:
 
 def _training(first: dict[str, object]) -> bool:
     return {"architecture", "epochs", "history"} <= first.keys()
+
+
+def _whole(path: Path, needed: frozenset[str]) -> list[Row]:
+    """Read rows that are neither cells nor of an analysis; one that is damaged or of another kind is named."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        lacking = sorted(needed - row.keys()) if isinstance(row, dict) else ["a JSON object"]
+        if lacking:
+            raise InputError(f"{path}: line {number} lacks {', '.join(lacking)}. Move that line out of the file")
+        found.append(row)
+    return found
 
 
 def _first(path: Path) -> dict[str, object]:

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from steep.bench.rows import Row
 from steep.report.formats import number, signed
-from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, plain
+from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, plain, short
+
+_APART = {
+    "precision": "{}",
+    "weights_sha256": "weights {:.12}",
+    "batch_size": "batch {}",
+    "delta": "delta {}",
+    "channels": "{} channels",
+}
+"""What may tell two tables of one title apart, and how it is written."""
 
 
 def main_column(table: Table) -> str:
@@ -35,16 +44,15 @@ def titled(table: Table) -> str:
 
 
 def titles(tables: Sequence[Table]) -> dict[int, str]:
-    """Give each table's title by its id; of those that share one, with the weights or the precision they differ in."""
+    """Give each table's title by its id; of those that share one, with what they differ in."""
     alike: dict[str, list[Table]] = {}
     for table in tables:
         alike.setdefault(titled(table), []).append(table)
     found = {}
     for title, own in alike.items():
-        said = [(str(t.spec.get("precision")), f"weights {str(t.spec.get('weights_sha256'))[:12]}") for t in own]
-        differ = [len(set(column)) > 1 for column in zip(*said, strict=True)]
-        for table, words in zip(own, said, strict=True):
-            found[id(table)] = ", ".join([title, *(w for w, more in zip(words, differ, strict=True) if more)])
+        differ = [name for name in _APART if len({str(table.spec.get(name)) for table in own}) > 1]
+        for table in own:
+            found[id(table)] = ", ".join([title, *(_APART[name].format(table.spec.get(name)) for name in differ)])
     return found
 
 
@@ -55,7 +63,11 @@ def headline(table: Table) -> str:
     ours = first.values[column].ours if column in first.values else None
     if ours is None or ours.mean != ours.mean:
         return "No method has run on every shift yet, so there is no average to compare."
-    over = f"over {len(table.shifts)} shifts" if column == MEAN else "on the clean test set"
+    over = (
+        f"over {len(table.shifts)} shift{'s' if len(table.shifts) > 1 else ''}"
+        if column == MEAN
+        else "on the clean test set"
+    )
     text = f"{first.name} leads with {number(ours.mean)} % accuracy {over}"
     source = next((line for line in others if line.method == "source"), None)
     base = source.values[column].ours if source is not None else None
@@ -81,7 +93,7 @@ def facts(rows: Sequence[Row]) -> dict[str, str]:
         "when": _when(rows),
         "time in cells": _duration(sum(seconds)) if seconds else "",
         "device": _every(e.get("device") for e in env),
-        "commit": _every(str(e["commit"])[:12] for e in env if e.get("commit")),
+        "commit": _every(short(e["commit"]) for e in env if e.get("commit")),
         "versions": _every(
             f"{name} {version}" for e in env for name, version in sorted((e.get("versions") or {}).items())
         ),
@@ -98,7 +110,7 @@ def facts_of_analyses(rows: Sequence[Row]) -> dict[str, str]:
         "methods": _every(row.get("label") for row in rows if row.get("label") != "real"),
         "when": _when(rows),
         "device": _every(row.get("device") for row in rows),
-        "commit": _every(str(row["commit"])[:12] for row in rows if row.get("commit")),
+        "commit": _every(short(row["commit"]) for row in rows if row.get("commit")),
         "versions": _every(f"steep {row['steep']}" for row in rows if row.get("steep")),
     }
     return {name: value for name, value in found.items() if value}

@@ -84,6 +84,16 @@ class Table:
         return frozenset(name for name, value in known.items() if value == top)
 
 
+def short(commit: object) -> str:
+    """Shorten a commit; that its tree had changes stays.
+
+    >>> short("1c0a1c726cc5e6faf4d63c410c3a95483c552f7e-dirty"), short("1c0a1c726cc5e6faf4d63c410c3a95483c552f7e")
+    ('1c0a1c726cc5-dirty', '1c0a1c726cc5')
+    """
+    text = plain(commit)
+    return text[:12] + ("-dirty" if text.endswith("-dirty") else "")
+
+
 def build(rows: Iterable[Row]) -> list[Table]:
     """Make every table that rows give.
 
@@ -94,12 +104,12 @@ def build(rows: Iterable[Row]) -> list[Table]:
     (('fog', 'mean', 'mCE'), 50.0)
     """
     latest: dict[str, Row] = {}
-    again = changed = 0
+    again: dict[str, list[bool]] = {}  # whether each further run of a cell changed its accuracy
     for row in rows:
         _refuse_broken(row)
         old = latest.get(row["key"])
-        again += old is not None
-        changed += old is not None and not _same(old["accuracy"], row["accuracy"])
+        if old is not None:
+            again.setdefault(row["key"], []).append(not _same(old["accuracy"], row["accuracy"]))
         if old is None or row.get("finished", "") >= old.get("finished", ""):
             latest[row["key"]] = row
     if not latest:
@@ -107,9 +117,15 @@ def build(rows: Iterable[Row]) -> list[Table]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in latest.values():
         groups.setdefault(tuple(_hashable(row["spec"].get(name)) for name in _GROUP), []).append(row)
+    return [table for group in groups.values() for table in _Group(group, _twice(group, again)).tables()]
+
+
+def _twice(rows: Sequence[Row], again: Mapping[str, Sequence[bool]]) -> list[str]:
+    """Say how many of some cells were run more than once, and of how many that changed the accuracy."""
+    own = [again[row["key"]] for row in rows if row["key"] in again]
+    changed = sum(map(any, own))
     other = f" ({changed} of them with another accuracy)" if changed else ""
-    twice = [f"{again} cells were run more than once{other}; the latest counts"] if again else []
-    return [table for group in groups.values() for table in _Group(group, twice).tables()]
+    return [f"{len(own)} cells were run more than once{other}; the latest counts"] if own else []
 
 
 def by_severity(table: Table) -> list[Table]:
@@ -252,7 +268,7 @@ class _Group:
         settings = sorted({row["spec"].get("setting", "paper") for row in self.rows})
         env = [row.get("env") or {} for row in self.rows]
         devices = sorted({str(e["device"]) for e in env if e.get("device")})
-        commits = sorted({str(e["commit"])[:12] for e in env if e.get("commit")})
+        commits = sorted({short(e["commit"]) for e in env if e.get("commit")})
         versions = sorted({str(e["versions"]["steep"]) for e in env if e.get("versions")})
         images = sorted({int(row["n"]) for row in self.rows})
         counts = " to ".join(f"{n:,}" for n in dict.fromkeys((images[0], images[-1])))
