@@ -25,7 +25,7 @@ COUNTS = {
     "analyze-digits-sensitivity": 70,
     "analyze-energy-error": 76,
     "analyze-energy-severity": 150,
-    "analyze-energy-steps": 30,
+    "analyze-energy-steps": 45,
     "analyze-samples-cifar10": 3,
     "analyze-samples-digits": 6,
     "analyze-samples-mnist": 3,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from steep.errors import InputError
+from steep.report.tables import short
 
 COLOURS = {
     "source": "#707070",
@@ -162,7 +163,8 @@ def finish(chart: Any, rows: Sequence[dict[str, Any]], title: str, said: Sequenc
     what = [str(first[name]) for name in ("data", "model") if first.get(name)]
     if first.get("source"):
         what[0] += f" trained on {first['source']}"
-    made = [f"steep {first['steep']}" if first.get("steep") else "", f"commit {str(first.get('commit'))[:12]}"]
+    commit = f"commit {short(first['commit'])}" if first.get("commit") else ""
+    made = [f"steep {first['steep']}" if first.get("steep") else "", commit]
     on = [f"on {first['device']}" if first.get("device") else "", (first.get("when") or "")[:10]]
     few = f"first {first['limit']} images of each set" if first.get("limit") else ""
     run = f"run {first['run']}" if first.get("run") else ""
