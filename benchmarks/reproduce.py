@@ -14,6 +14,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -76,8 +77,11 @@ class Job:
             cells = [cell for cell in cells if replace(cell, weights_sha256="").key() not in known]
         return cells, len(grid.cells)
 
-    def left(self, root: Path, results: Path) -> str:
-        """Say what there is to do: `done`, a number of cells and the weights they lack, or whether it is needed."""
+    def left(self, root: Path, results: Path, waiting: Collection[Cell] = ()) -> str:
+        """Say what there is to do: `done`, a number of cells and the weights they lack, or whether it is needed.
+
+        `waiting` are the cells of all grids that have no row yet: weights and sets that none of them uses are not made.
+        """
         if self.kind == "bench":
             cells, every = self.cells(root, results)
             lacking = sorted({cell.weights for cell in cells if not cell.weights_sha256})
@@ -86,9 +90,8 @@ class Job:
         out = self.result(root, results)
         if out.exists():
             return "done"
-        grids = [cell for job in JOBS if job.kind == "bench" for cell in job.cells(root, results)[0]]
-        used = {cell.weights for cell in grids} if self.kind == "train" else {cell.data for cell in grids}
-        return "to do" if (out.stem if self.kind == "train" else self.name) in used else UNUSED
+        made, used = (out.stem, "weights") if self.kind == "train" else (self.name, "data")
+        return "to do" if any(getattr(cell, used) == made for cell in waiting) else UNUSED
 
 
 EXPLAINED = "method=shot-history,sar-history,sar-history-two,pl-1e-6,pl-2e-6,pl-3e-6,pl-5e-6"
@@ -143,10 +146,12 @@ def main() -> None:
     told = parser.parse_args()
     until = None if told.minutes is None else time.monotonic() + 60 * told.minutes
     failed = []
+    grids = (job.cells(told.root, told.results)[0] for job in JOBS if job.kind == "bench")
+    waiting = [cell for cells in grids for cell in cells]  # as things stood at the start
     for job in JOBS:
         if told.only and not job.name.startswith(tuple(told.only)):
             continue
-        left = job.left(told.root, told.results)
+        left = job.left(told.root, told.results, waiting)
         print(f"{job.kind:7} {job.recipe:32} → {job.result(told.root, told.results)}: {left}", flush=True)
         if told.list or left in ("done", UNUSED):
             continue

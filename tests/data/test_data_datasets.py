@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from tiny_sets import Tiny, sha, stubbed, write_pickles
 
-from steep.data import load
+from steep.data import corrupted, load
 from steep.errors import DataError, InputError, UnknownNameError
 
 
@@ -294,6 +294,19 @@ def test_a_set_that_lies_class_by_class_is_mixed_on_demand(tmp_path: Path) -> No
     assert few.images.tolist() == mixed.images[:10].tolist()
     foggy = load("arrays-c", root=tmp_path / "sorted.npz", mix=True, limit=10, corruption="brightness", severity=1)
     assert foggy.labels.tolist() == few.labels.tolist()
+
+
+def test_mixing_corrupts_no_more_than_asked_for_where_classes_are_mixed_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = np.array([3, 8, 8, 0, 6] + [3, 0] * 10)  # the first five are of four classes, each in one stretch
+    np.savez(tmp_path / "x.npz", images=np.zeros((25, 32, 32, 3), np.uint8), labels=labels)
+    asked = []
+    made = corrupted.made
+    monkeypatch.setattr(corrupted, "made", lambda clean, *a, **k: asked.append(len(clean)) or made(clean, *a, **k))
+    found = load("arrays-c", root=tmp_path / "x.npz", mix=True, limit=5, corruption="brightness", severity=1)
+    assert found.labels.tolist() == [3, 8, 8, 0, 6]
+    assert asked == [5]
 
 
 def test_a_stream_keeps_its_order_when_others_are_mixed(tmp_path: Path) -> None:

@@ -80,8 +80,7 @@ def load(
     if name == base:
         if corruption is not None or severity is not None:
             raise InputError(f"{name} is the clean set: for corruption={corruption!r} load {name + '-c'!r}")
-        clean = _clean(base, split, place, domain, size)
-        found = _first(_mixed(clean) if mix else clean, limit)
+        found = _clean(base, split, place, domain, size)
     else:
         corruption, severity = corrupted.check_request(corruption, severity)
         seed = whole_number("seed", seed)
@@ -90,18 +89,18 @@ def load(
         whole = None
         if not resize_last:  # made of whatever is there, so the files on disk must say that they were made of it
             whole = _shaped(_clean(base, split, place, domain, size), size, channels)
-
-        def variant(limit: int | None) -> ImageSet:
-            return corrupted.published(
-                base, corruption, severity, place, seed=seed, limit=limit, clean=whole.digest if whole else None
-            ) or corrupted.made(
-                _first(whole or _clean(base, split, place, domain, size), limit), corruption, severity, seed=seed
-            )
-
-        found = variant(limit)
-        if mix and _by_class(found.labels):  # what is drawn for a picture hangs on its place, so mixing comes last
-            found = _first(_mixed(found if limit is None else variant(None)), limit)
-    return _shaped(found, size, channels)
+        # What is drawn for a picture hangs on its place, so mixing comes after corrupting, and needs all of the set.
+        made_of = whole.digest if whole else None
+        files = corrupted.published(base, corruption, severity, place, seed=seed, limit=limit, clean=made_of)
+        if files is not None and mix and limit is not None and _by_class(files.labels):
+            files = corrupted.published(base, corruption, severity, place, seed=seed, clean=made_of)
+        if files is not None:
+            found = files
+        else:
+            clean = whole or _clean(base, split, place, domain, size)
+            mix = mix and _by_class(clean.labels)
+            found = corrupted.made(clean if mix else _first(clean, limit), corruption, severity, seed=seed)
+    return _shaped(_first(_mixed(found) if mix else found, limit), size, channels)
 
 
 def _clean(name: str, split: str, root: Path, domain: str | None, size: int | None) -> ImageSet:

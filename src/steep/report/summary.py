@@ -63,11 +63,8 @@ def headline(table: Table) -> str:
     ours = first.values[column].ours if column in first.values else None
     if ours is None or ours.mean != ours.mean:
         return "No method has run on every shift yet, so there is no average to compare."
-    over = (
-        f"over {len(table.shifts)} shift{'s' if len(table.shifts) > 1 else ''}"
-        if column == MEAN
-        else "on the clean test set"
-    )
+    shifts = "1 shift" if len(table.shifts) == 1 else f"{len(table.shifts)} shifts"
+    over = f"over {shifts}" if column == MEAN else "on the clean test set"
     text = f"{first.name} leads with {number(ours.mean)} % accuracy {over}"
     source = next((line for line in others if line.method == "source"), None)
     base = source.values[column].ours if source is not None else None
