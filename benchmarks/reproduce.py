@@ -95,6 +95,7 @@ class Job:
 
 
 EXPLAINED = "method=shot-history,sar-history,sar-history-two,pl-1e-6,pl-2e-6,pl-3e-6,pl-5e-6"
+OF_GN = "method=tea-fast-lower,tea-fast-lower-5e-5,tea-fast-5e-5,tea-fast-all,tea-all,tea-published,tea-fast-1e-5"
 TEA = ("setting=paper", "method=tea")
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 VARIED = "method=rate-0.001,rate-0.01,rate-0.4,sgld-steps-1,sgld-steps-5,sgld-steps-50,sgld-steps-200"
@@ -118,7 +119,7 @@ JOBS = (
     Job("explain-pacs-h200", "explain-pacs", only=("method=tea-history",)),
     Job("cifar10-gn", f"train-cifar10-{GN}", "train"),
     Job("cifar10-c-gn-1000-h200", "table-2-cifar10", limit=1000),
-    Job("explain-gn-h200", "explain-gn", only=("method=tea-fast-all,tea-all,tea-published,tea-fast-1e-5",)),
+    Job("explain-gn-h200", "explain-gn", limit=1000, only=(OF_GN,)),
     Job("explain-cifar10-h200", "explain-cifar10", sets=("precision=tf32",), only=(EXPLAINED,)),
     Job("cifar10-c-seeds-2000-h200", "appendix-cifar10", limit=2000, seeds="1..4", only=("method=tea,tea-fast",)),
     Job("sensitivity-2000-h200", "analyze-sensitivity", limit=2000, only=(VARIED,)),
@@ -130,6 +131,9 @@ JOBS = (
     Job("cifar10-c-tuned-2000-h200", "appendix-cifar10", seeds="0", limit=2000, only=("setting=tuned",)),
     Job("cifar100-gn", f"train-cifar100-{GN}", "train"),
     Job("cifar100-c-gn-1000-h200", "table-2-cifar100", limit=1000, only=("setting=paper", "severity=5")),
+    Job("clean-h200", "clean-tiny-imagenet", seeds="0"),
+    Job("tiny-gn", f"train-tiny-imagenet-{GN}", "train"),
+    Job("tiny-imagenet-c-gn-1000-h200", "table-2-tiny-imagenet", limit=1000, only=("setting=paper", "severity=5")),
     Job("cifar10-c-severity-5", "appendix-cifar10", only=TEA, compile=True),
 )
 

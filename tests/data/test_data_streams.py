@@ -105,6 +105,13 @@ def test_an_order_runs_over_the_sets_one_after_the_other() -> None:
     assert seen(list(both)) == [100, 0, 103, 2, 101]
 
 
+def test_label_shift_with_a_delta_near_zero_comes_class_by_class() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(200), 50))
+    found = labels[label_shift(labels, 1e-6)]
+    # sorted, a batch of 1,000 would hold 20 classes; mixed, nearly all 200
+    assert np.mean([len(set(found[i : i + 1000])) for i in range(0, 10_000, 1000)]) < 25
+
+
 def test_label_shift_is_bursty_for_small_delta_and_even_for_large() -> None:
     labels = np.arange(2000) % 10
 

@@ -330,6 +330,16 @@ def test_sensitivity_over_a_part_of_the_range_is_not_measured() -> None:
     assert "only 0.01 to 0.4 were run" in claim.here
 
 
+def test_sensitivity_takes_the_largest_run_of_those_over_the_whole_range() -> None:
+    small = varied({0.001: 0.849, 0.1: 0.85, 0.4: 0.849}, limit=2000, n=2000, run="small")
+    part = varied({0.01: 0.5, 0.1: 0.85, 0.4: 0.8}, run="part")
+    large = varied({0.001: 0.8, 0.1: 0.85, 0.4: 0.849}, limit=5000, n=5000, run="large")
+    text = "Accuracy stays within 1 point over SGLD rate 0.001–0.4"
+    for rows in (small + part, part + small):
+        assert found([], text, "cifar10-c", rows).here.startswith("84.90 at 0.001 to 85.00 at 0.1")
+    assert found([], text, "cifar10-c", small + part + large).here.startswith("80.00 at 0.001 to 85.00 at 0.1")
+
+
 CLOSER = "Samples of TEA's model are closer to the test images than those of the source model and of TENT's"
 
 

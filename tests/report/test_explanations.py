@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from test_claims import grid, ten
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.errors import InputError, UnknownNameError
-from steep.report.explanations import NONE, Explanation, notes, read
+from steep.report.explanations import NONE, Explanation, notes, read, remarks
 from steep.report.tables import build
 
 HOME = Path(__file__).parents[2]
@@ -64,6 +65,20 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert read(write(tmp_path, "# nothing yet\n")) == ()
 
 
+def test_a_remark_is_said_whatever_the_paper_has(tmp_path: Path) -> None:
+    text = '[[remark]]\ndata = "cifar10-c"\nmodel = "resnet-50-gn"\ntext = "One class takes all."\n'
+    (remark,) = read(write(tmp_path, text))
+    (norms,) = build(grid({"source": 0.5, "tea": 0.4}, model="resnet-50-gn"))
+    (usual,) = build(grid({"source": 0.5, "tea": 0.4}))
+    assert remarks(norms, [remark]) == ["One class takes all."]
+    assert remarks(usual, [remark]) == []
+    explained = Explanation("Why.", "cifar10-c")
+    assert remarks(usual, [explained]) == []
+    assert all("One class" not in note.text for note in notes(usual, [replace(remark, model="")]))
+    with pytest.raises(UnknownNameError, match="methods"):
+        read(write(tmp_path, text + 'methods = ["tea"]\n'))
+
+
 @pytest.mark.parametrize(
     ("slip", "said"),
     [
@@ -79,6 +94,8 @@ def test_a_good_file(tmp_path: Path) -> None:
         (GOOD + 'label = "bn"\n', "expected evidence"),
         (GOOD + "= 1", "not valid TOML"),
         ("explanation = [1]", "expected a table"),
+        ("remark = [1]", "expected a table"),
+        ("remark = 1", r"expected [[remark]] tables"),
         # the paper has no DUA with GroupNorm, so there is no number to explain
         (GOOD.replace("wrn-28-10", "resnet-50-gn").replace('"bn"', '"dua"'), "unknown method"),
     ],

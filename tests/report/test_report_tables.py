@@ -237,6 +237,13 @@ def test_no_figure_of_the_paper_where_ours_is_of_something_else(more: dict[str, 
     assert all(value.paper is None for value in table.lines[0].values.values())
 
 
+def test_the_papers_figure_stands_beside_the_first_thousand_images_too() -> None:
+    table = one(paper_rows("tea", 0.80, limit=1000))
+    assert table.lines[0].values[MEAN].paper == 83.34
+    assert any("the paper's figures are of whole sets" in note for note in table.notes)
+    assert not any("whole sets" in note for note in one(paper_rows("tea", 0.80)).notes)
+
+
 def test_no_average_of_the_paper_beside_an_average_over_other_shifts() -> None:
     table = one(paper_rows("tea", 0.80)[:7])
     assert table.lines[0].values[MEAN].paper is None

@@ -76,6 +76,58 @@ def test_tables_of_one_title_say_what_they_differ_in() -> None:
     assert alone == "cifar10-c, severity 5: wrn-28-10, reset"
 
 
+def test_every_table_names_its_training_where_there_were_several() -> None:
+    several = [
+        *grid({"tea": 0.8}, weights_sha256="a" * 64),
+        *grid({"tea": 0.7}, weights_sha256="b" * 64, limit=2000, n=2000),
+        *grid({"tea": 0.6}, weights_sha256="b" * 64, protocol="continual"),
+    ]
+    heads = re.findall(r"^### (cifar10-c.+)$", page(several), flags=re.M)
+    assert [head.removeprefix("cifar10-c, severity 5: wrn-28-10, ") for head in heads] == [
+        f"reset, weights {'a' * 12}",
+        f"reset, first 2,000 images, weights {'b' * 12}",
+        "continual",
+    ]
+
+
+def test_a_part_of_a_set_is_folded_beside_the_whole_and_in_sight_alone() -> None:
+    part = grid({"source": 0.4, "tea": 0.6}, limit=2000, n=2000)
+    title = "cifar10-c, severity 5: wrn-28-10, reset, first 2,000 images"
+    assert f"### {title}\n" in page(part)
+    assert f"<summary>{title}</summary>" in page(part + grid({"source": 0.5, "tea": 0.8}))
+    assert "Farther from the paper than 1 point; here after 10 batches of each set:" in page(part)
+
+
+def test_variants_with_nothing_to_compare_with_are_folded() -> None:
+    odd = grid({"tea": 0.7}, label="tea-odd", batch_size=600, model=GN)
+    made = page(grid({"tea": 0.8}, model=GN) + odd)
+    assert f"<summary>cifar10-c, severity 5: {GN}, reset, batch 600</summary>" in made
+    assert f"### cifar10-c, severity 5: {GN}, reset, batch 200\n" in made
+
+
+def test_a_variant_without_a_mean_is_no_line_of_a_ranking() -> None:
+    some = [row for row in grid({"tea": 0.5}, label="tea-some") if row["spec"]["shift"] == "fog"]
+    made = page([*grid({"tea": 0.8}), *grid({"tea": 0.7}, label="tea-all"), *some])
+    ranking = made.split("## Variants")[1].split("<details")[0]
+    assert "| tea-all | 70.00 |" in ranking
+    assert "tea-some" not in ranking
+
+
+def test_source_domains_stand_side_by_side() -> None:
+    domains = {"photo": 0.2, "sketch": 0.4}
+    rows = [
+        cell(method, target, level + more, data="pacs", model="resnet-18-bn", source=source, size=128, n=100)
+        for source, level in domains.items()
+        for target in ("cartoon", "art_painting", "other")
+        for method, more in (("source", 0.0), ("tea", 0.1))
+    ]
+    lone = cell("bn", "cartoon", 0.9, data="pacs", model="resnet-18-bn", source="photo", size=128, n=100)
+    lines = page([*rows, lone]).split("## PACS")[1].split("###")[0].split("<details")[0].strip().splitlines()
+    assert lines[0].startswith("pacs at 128 pixels by source domain")
+    assert lines[2] == "| method | from photo | from sketch | mean |"
+    assert lines[4:] == ["| tea | **30.00** | **50.00** | **40.00** |", "| source | 20.00 | 40.00 | 30.00 |"]
+
+
 def test_batches_tell_tables_apart_too() -> None:
     several = [*grid({"tea": 0.8}), *grid({"tea": 0.7}, batch_size=50)]
     heads = re.findall(r"(?:^### |<summary>)(cifar10-c.+?)(?:</summary>)?$", page(several), flags=re.M)

@@ -88,7 +88,8 @@ def _told(points: Sequence[Row]) -> list[str]:
             + (f", usual {means[usual]:.2%} at {usual:g}" if usual in means else "")
         )
         if len(means) < len(values):
-            said.append(f"{name}: {len(values) - len(means)} values are not there for every shift and are left out")
+            lacking = ", ".join(f"{value:g}" for value in sorted(set(values) - set(means)))
+            said.append(f"{name}: not run for every shift, so left out: {lacking}")
     return said
 
 

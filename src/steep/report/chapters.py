@@ -48,7 +48,7 @@ class Chapters:
 def part(rows: Sequence[Row]) -> Chapters:
     """Part rows into chapters."""
     beside = [_beside(table) for table in _tables([row for row in rows if _compared(row)])]
-    variants = {row["key"] for table in beside for line in table.lines if not _own_name(line) for row in line.rows}
+    variants = {row["key"] for table in beside for line in table.lines if not own_name(line) for row in line.rows}
     usual = [row for row in rows if row["key"] not in variants]
     rankings: dict[str, list[Table]] = {}
     for table in _tables([row for row in usual if _compared(row)]):
@@ -81,15 +81,17 @@ def _compared(row: Row) -> bool:
     return bool(row["spec"].get("setting", "paper") == "paper")
 
 
-def _own_name(line: Line) -> bool:
+def own_name(line: Line) -> bool:
+    """Whether a line goes by the name of its method."""
     return line.spec.get("label") in (None, "", line.method)
 
 
 def _order(table: Table) -> tuple[Any, ...]:
-    """Whole sets before parts of them, data in the paper's order, the most severe alone before all severities."""
+    """Data in the paper's order, whole sets before parts of them, runs of many methods before those of few."""
     data = [*_BY_DATA, "pacs"]
     place = data.index(table.spec["data"]) if table.spec.get("data") in data else len(data)
-    return (place, str(table.spec.get("size") or ""), table.spec.get("limit") is not None, str(table.spec["protocol"]))
+    size, limited = table.spec.get("size") or 0, table.spec.get("limit") is not None
+    return (place, size, limited, str(table.spec["protocol"]), -len(table.lines))
 
 
 def _has_mean(table: Table, line: Line) -> bool:
@@ -105,10 +107,10 @@ def _both_settings(table: Table) -> Table:
 
 def _beside(table: Table) -> Table:
     """Keep the lines of another name, and those they are variants of; a name alone makes no variant."""
-    bases = {line.method for line in table.lines if _own_name(line)}
-    lone = [line for line in table.lines if not _own_name(line) and line.method in bases]
+    bases = {line.method for line in table.lines if own_name(line)}
+    lone = [line for line in table.lines if not own_name(line) and line.method in bases]
     if not any(_has_mean(table, line) for line in lone):  # they are of other severities
         return replace(table, lines=())
     shown = {line.method for line in lone} | {"source"}
-    kept = [line for line in table.lines if line in lone or (_own_name(line) and line.method in shown)]
+    kept = [line for line in table.lines if line in lone or (own_name(line) and line.method in shown)]
     return replace(table, lines=tuple(kept))

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from steep.bench.rows import Row
-from steep.report import claims, explanations
-from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, part
+from steep.report import claims, domains, explanations
+from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, own_name, part
 from steep.report.expected import command, coverage
 from steep.report.explanations import Explanation
 from steep.report.figures import analysed
@@ -115,11 +115,15 @@ class _Page:
             if not tables:
                 continue
             yield f"## {in_markdown(name)}"
+            yield from domains.summaries(tables)
             figures = [any(v.paper is not None for line in t.lines for v in line.values.values()) for t in tables]
+            whole = [_same(t) for t in tables if t.spec.get("limit") is None]
             seen: set[int] = set()
             for table, printed in zip(tables, figures, strict=True):
                 few = len(table.shifts) < max(len(other.shifts) for other in tables)
-                quiet = (name in PAPER and (few or (any(figures) and not printed))) or name == OTHERS
+                some = table.spec.get("limit") is not None and _same(table) in whole
+                odd = not any(map(own_name, table.lines))  # variants, with nothing to be compared with
+                quiet = name == OTHERS or (name in PAPER and (few or some or odd or (any(figures) and not printed)))
                 drawn = name in PAPER and printed and table.spec.get("data") != "pacs"
                 known = id(table.spec) in seen
                 yield from self._section(table, folded=quiet and len(tables) > 1, known=known, drawn=drawn)
@@ -127,7 +131,8 @@ class _Page:
 
     def _section(self, table: Table, *, folded: bool, known: bool, drawn: bool) -> Iterator[str]:
         ranking, told = _ranking(table, self.reasons)
-        body = [in_markdown(headline(table)), ranking, *told]
+        said = [] if folded else [in_markdown(one) for one in explanations.remarks(table, self.reasons)]
+        body = [in_markdown(headline(table)), ranking, *told, *said]
         behind = [pipes(grid(table, bold))]
         if not known:
             how = [*table.notes, f"files: {', '.join(dict.fromkeys(plain(r.get('run', '')) for r in table.rows))}"]
@@ -181,6 +186,7 @@ class _Page:
                 [line.name, entry(line, main_column(table)), _against(table, line), entry(line, ECE),
                  entry(line, SPEED), line.predict, str(line.seeds)]
                 for line in ranked(table)
+                if line.values[main_column(table)].ours is not None
             ]  # fmt: skip
             yield from _maybe_folded(self.titles[id(table)], table, pipes([head, *body]), len(body))
 
@@ -218,6 +224,11 @@ class _Page:
             yield pipes([["recipe", "what", "here", "missing"], *body], "---|")
 
 
+def _same(table: Table) -> tuple[object, ...]:
+    """Say what a table is of, however many images of it were taken."""
+    return (*(table.spec.get(name) for name in ("data", "model", "source", "size", "weights_sha256")), table.severities)
+
+
 def _ranking(table: Table, reasons: Sequence[Explanation]) -> tuple[str, list[str]]:
     """Rank the methods; what is farther from the paper than allowed points to a note below."""
     columns = [c for c in (MEAN, MCE, ECE, CLEAN) if c in table.columns]
@@ -240,7 +251,9 @@ def _ranking(table: Table, reasons: Sequence[Explanation]) -> tuple[str, list[st
         ours = line.values[main_column(table)].ours
         rows.append([*row, entry(line, SPEED), str(ours.n if ours is not None else line.seeds)])
     said = [f"- {str(note.number).translate(_SUPERSCRIPT)} {in_markdown(_named(note))}" for note in noted]
-    about = f"Farther from the paper than {explanations.ALLOWED:g} point:\n\n"
+    limit, batch = table.spec.get("limit"), table.spec.get("batch_size")
+    steps = f"; here after {-(-limit // batch)} batches of each set" if limit and batch else ""
+    about = f"Farther from the paper than {explanations.ALLOWED:g} point{steps}:\n\n"
     return pipes(rows), [about + "\n".join(said)] if said else []
 
 

@@ -5,9 +5,12 @@
     model = "wrn-28-10"            # left out: every model
     severities = [5]               # left out: every view of severities, clean images (0) too
     methods = ["source", "bn"]     # left out: every method
-    text = "…"                     # a sentence or two
+    text = "…"                     # a sentence or two; {bn@fog} is a number of the evidence: `quoting`
     evidence = "x.jsonl"           # left out: none; a file of rows beside the explanations, and where it helps
     label = "tea-buffer-kept"      # the lines in it
+
+    [[remark]]                     # said below every table of that data and model, whatever the paper has
+    data = "cifar10-c"             # and the rest as above, but for severities and methods
 
 Everything is checked: what names nothing would explain nothing, and nobody would notice.
 """
@@ -17,12 +20,13 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from steep import recipes
 from steep.errors import InputError, unknown
+from steep.report import quoting
 from steep.report.tables import CLEAN, MCE, MEAN, Line, Table, plain
 
 ALLOWED = 1.0
@@ -30,7 +34,8 @@ ALLOWED = 1.0
 
 NONE = "not explained"
 
-_KEYS = ("data", "model", "source", "severities", "methods", "text", "evidence", "label")
+_REMARK = ("data", "model", "source", "text", "evidence", "label")
+_KEYS = (*_REMARK, "severities", "methods")
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,23 @@ class Explanation:
     methods: tuple[str, ...] = ()
     evidence: str = ""
     label: str = ""
+    remark: bool = False  # of a table, not of a difference
 
-    def explains(self, table: Table, line: Line, column: str) -> bool:
-        """Tell whether this is about a number of a table."""
+    def about(self, table: Table) -> bool:
+        """Tell whether this is about a table's data and model."""
         spec = table.spec
-        severities = (0,) if column == CLEAN else table.severities
         return (
             self.data == spec.get("data")
             and self.model in ("", spec.get("model"))
             and self.source in ("", spec.get("source") or "")
+        )
+
+    def explains(self, table: Table, line: Line, column: str) -> bool:
+        """Tell whether this is about a number of a table."""
+        severities = (0,) if column == CLEAN else table.severities
+        return (
+            not self.remark
+            and self.about(table)
             and (not self.severities or set(self.severities) == set(severities))
             and (not self.methods or line.method in self.methods)
         )
@@ -86,6 +99,11 @@ def notes(table: Table, explanations: Sequence[Explanation]) -> list[Note]:
     return [Note(number, tuple(numbers), text) for number, (text, numbers) in enumerate(ordered, 1)]
 
 
+def remarks(table: Table, explanations: Sequence[Explanation]) -> list[str]:
+    """Give what is to be said of a table, whether or not the paper has a figure for it."""
+    return [str(one) for one in explanations if one.remark and one.about(table)]
+
+
 def read(path: Path) -> tuple[Explanation, ...]:
     """Read and check a file of explanations."""
     try:
@@ -94,18 +112,23 @@ def read(path: Path) -> tuple[Explanation, ...]:
         raise InputError(f"explanations: expected a text file, got {path.name} ({error})") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"explanations {path.name}: not valid TOML: {error}") from error
-    recipes.check_keys(f"explanations {path.name}", table, ["explanation"])
-    entries = table.get("explanation", [])
-    if not isinstance(entries, list):
-        raise InputError(f"explanations {path.name}: expected [[explanation]] tables, got {type(entries).__name__}")
-    return tuple(_checked(entry, f"explanation {number} of {path.name}", path.parent)
-                 for number, entry in enumerate(entries, 1))  # fmt: skip
+    kinds = {"explanation": _KEYS, "remark": _REMARK}
+    recipes.check_keys(f"explanations {path.name}", table, list(kinds))
+    found = []
+    for kind, keys in kinds.items():
+        entries = table.get(kind, [])
+        if not isinstance(entries, list):
+            raise InputError(f"explanations {path.name}: expected [[{kind}]] tables, got {type(entries).__name__}")
+        for number, entry in enumerate(entries, 1):
+            where = f"{kind} {number} of {path.name}"
+            if not isinstance(entry, dict):
+                raise InputError(f"{where}: expected a table, [[{kind}]], got {entry!r}")
+            recipes.check_keys(where, entry, keys)
+            found.append(replace(_checked(entry, where, path.parent), remark=kind == "remark"))
+    return tuple(found)
 
 
 def _checked(entry: Mapping[str, Any], where: str, folder: Path) -> Explanation:
-    if not isinstance(entry, dict):
-        raise InputError(f"{where}: expected a table, [[explanation]], got {entry!r}")
-    recipes.check_keys(where, entry, _KEYS)
     for name in ("data", "text"):
         if not entry.get(name):
             raise InputError(f"{where}: expected {name}, got none. Say of which data it is, and why they differ")
@@ -129,8 +152,9 @@ def _checked(entry: Mapping[str, Any], where: str, folder: Path) -> Explanation:
         raise InputError(f"{where}: expected evidence, the file that has the lines {label!r}, got none")
     if evidence:
         _refuse_missing(where, folder / evidence, label)
+    about = {name: entry.get(name, "") for name in ("data", "model", "source")}
     return Explanation(
-        text=plain(" ".join(entry["text"].split())),
+        text=plain(quoting.fill(" ".join(entry["text"].split()), folder, evidence, about, where)),
         data=entry["data"],
         model=entry.get("model", ""),
         source=entry.get("source", ""),

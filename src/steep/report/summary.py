@@ -44,16 +44,28 @@ def titled(table: Table) -> str:
 
 
 def titles(tables: Sequence[Table]) -> dict[int, str]:
-    """Give each table's title by its id; of those that share one, with what they differ in."""
+    """Give each table's title by its id; of those that share one, with what they differ in.
+
+    Where one model was trained more than once, every table says which it is of.
+    """
     alike: dict[str, list[Table]] = {}
+    trained: dict[tuple[str, ...], set[str]] = {}
     for table in tables:
         alike.setdefault(titled(table), []).append(table)
+        trained.setdefault(_trained(table), set()).add(str(table.spec.get("weights_sha256")))
     found = {}
     for title, own in alike.items():
-        differ = [name for name in _APART if len({str(table.spec.get(name)) for table in own}) > 1]
+        differ = {name for name in _APART if len({str(table.spec.get(name)) for table in own}) > 1}
         for table in own:
-            found[id(table)] = ", ".join([title, *(_APART[name].format(table.spec.get(name)) for name in differ)])
+            apart = differ | ({"weights_sha256"} if len(trained[_trained(table)]) > 1 else set())
+            said = [_APART[name].format(table.spec.get(name)) for name in _APART if name in apart]
+            found[id(table)] = ", ".join([title, *said])
     return found
+
+
+def _trained(table: Table) -> tuple[str, ...]:
+    """Name what a model was trained for: tables that share it may be of different trainings."""
+    return tuple(str(table.spec.get(name)) for name in ("data", "source", "model", "size", "protocol"))
 
 
 def headline(table: Table) -> str:

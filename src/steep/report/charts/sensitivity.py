@@ -75,8 +75,9 @@ def chart(rows: Rows) -> Any:
         panels.append(alt.layer(thin, thick, dot).properties(title=spoken(parameter), width=300, height=190))
     shifts = order({point["shift"] for point in found["points"]})
     said = [f"method: {every[0]['label']}; black: mean over {len(shifts)} corruptions; ring: the usual value"]
-    partial = len({(p["parameter"], p["value"]) for p in found["points"]}) - len(found["mean"])
-    said += [f"{partial} values are missing for some corruptions: they have no mean"] if partial else []
+    every_value, with_mean = ({(p["parameter"], p["value"]) for p in found[part]} for part in ("points", "mean"))
+    partial = [f"{spoken(name)} {value:g}" for name, value in sorted(every_value - with_mean)]
+    said += [f"not run for every corruption, so without a mean: {', '.join(partial)}"] if partial else []
     gone = len(every) - len([row for row in every if finite(row, "value", "accuracy")])
     said += [f"{gone} runs are not finite and not drawn"] if gone else []
     if found["source"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from steep.bench.rows import Row
@@ -23,9 +23,9 @@ def stable(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Claim]:
         where = f"{DATA}, {MODEL}"
         text = f"Accuracy stays within {STABLE:g} point over {name} {low:g}–{high:g}"
         ahead = f"TEA is the best method all over {name} {low:g}–{high:g}"
-        rows = _largest(analyses, parameter)
-        values = {value: mean for value, mean in _values(rows).items() if low <= value <= high}
-        if not values or min(values) > low or max(values) < high:
+        rows = _fitting(analyses, parameter, low, high)
+        values = _values(rows, low, high)
+        if not _spans(values, low, high):
             here = f"; only {min(values):g} to {max(values):g} were run" if values else ""
             for one in (text, ahead):
                 yield missing(one, where, f"no rows of steep analyze sensitivity over that range{here}")
@@ -49,18 +49,22 @@ def stable(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Claim]:
             yield Claim(ahead, f"at its worst, {worst:g}, {away} against {rival[1]}", decided(away), where, source)
 
 
-def _largest(analyses: Sequence[Row], parameter: str) -> list[Row]:
-    """Give the points of one run: where there are several, of most images."""
+def _fitting(analyses: Sequence[Row], parameter: str, low: float, high: float) -> list[Row]:
+    """Give the points of one run: where there are several, of one over the whole range, then of most images."""
     parted: dict[tuple[Any, ...], list[Row]] = {}
     for row in analyses:
         wanted = (row["analysis"], row.get("part"), row.get("label"), row.get("data"), row.get("model"))
         if wanted == ("sensitivity", "point", "tea", DATA, MODEL) and row.get("parameter") == parameter:
             parted.setdefault((row.get("run"), row.get("limit"), row.get("weights_sha256")), []).append(row)
-    return max(parted.values(), key=lambda rows: sum(int(row["n"]) for row in rows), default=[])
+
+    def fit(rows: Sequence[Row]) -> tuple[bool, int]:
+        return _spans(_values(rows, low, high), low, high), sum(int(row["n"]) for row in rows)
+
+    return max(parted.values(), key=fit, default=[])
 
 
-def _values(rows: Sequence[Row]) -> dict[float, Measured]:
-    """Mean accuracy of each value that has every shift of the run."""
+def _values(rows: Sequence[Row], low: float, high: float) -> dict[float, Measured]:
+    """Mean accuracy of each value in the range that has every shift of the run."""
     found: dict[float, dict[Point, list[Row]]] = {}
     for row in rows:
         if isinstance(row.get("value"), (int, float)):
@@ -69,7 +73,12 @@ def _values(rows: Sequence[Row]) -> dict[float, Measured]:
             found.setdefault(float(row["value"]), {}).setdefault(point, []).append(cell)
     every = {point for points in found.values() for point in points}
     means = {value: accuracy(points) for value, points in sorted(found.items()) if set(points) == every}
-    return {value: mean for value, mean in means.items() if mean is not None}
+    return {value: mean for value, mean in means.items() if mean is not None and low <= value <= high}
+
+
+def _spans(values: Collection[float], low: float, high: float) -> bool:
+    """Whether both ends of a range are there."""
+    return bool(values) and min(values) <= low and max(values) >= high
 
 
 def _rival(tables: Sequence[Table], rows: Sequence[Row]) -> tuple[Measured, str] | None:

@@ -1,0 +1,50 @@
+"""Tables of several source domains as one: what a method gains depends on what its model was trained on."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from steep.report.formats import bold, in_markdown, number, pipes
+from steep.report.tables import MEAN, Table, plain
+
+_ALIKE = ("data", "model", "protocol", "batch_size", "size", "limit", "precision")
+
+
+def summaries(tables: Sequence[Table]) -> Iterator[str]:
+    """Give a table of methods × source domains for each run that has several: the mean over the target domains."""
+    runs: dict[tuple[str, ...], list[Table]] = {}
+    for table in tables:
+        if table.spec.get("source") and MEAN in table.columns:
+            files = {plain(row.get("run", "")) for row in table.rows}
+            key = (*(str(table.spec.get(name)) for name in _ALIKE), *sorted(files))
+            runs.setdefault(key, []).append(table)
+    for own in runs.values():
+        if len({table.spec["source"] for table in own}) > 1:
+            yield in_markdown(_title(own[0]))
+            yield _table(own)
+
+
+def _title(table: Table) -> str:
+    size = f" at {table.spec['size']} pixels" if table.spec.get("size") else ""
+    files = ", ".join(dict.fromkeys(plain(row.get("run", "")) for row in table.rows))
+    return f"{table.spec['data']}{size} by source domain, mean over the others ({files}):"
+
+
+def _table(own: Sequence[Table]) -> str:
+    """Rank the methods that have a mean in every domain."""
+    found: dict[str, list[float]] = {}
+    for table in own:
+        for line in table.lines:
+            ours = line.values[MEAN].ours
+            if ours is not None:
+                found.setdefault(line.name, []).append(ours.mean)
+    whole = {name: means for name, means in found.items() if len(means) == len(own)}
+    best = [max(column) for column in zip(*whole.values(), strict=True)]
+    top = max((statistics.fmean(means) for means in whole.values()), default=0.0)
+    body = []
+    for name, means in sorted(whole.items(), key=lambda pair: -statistics.fmean(pair[1])):
+        mean = statistics.fmean(means)
+        cells = [bold(number(v)) if v == best[i] else number(v) for i, v in enumerate(means)]
+        body.append([name, *cells, bold(number(mean)) if mean == top else number(mean)])
+    return pipes([["method", *(f"from {table.spec['source']}" for table in own), MEAN], *body])

@@ -1,0 +1,63 @@
+"""Numbers in a sentence are those of the rows, and one that names no rows is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_claims import grid
+
+from steep.bench.rows import encode
+from steep.errors import InputError
+from steep.report.quoting import fill
+
+ABOUT = {"data": "cifar10-c", "model": "wrn-28-10", "source": ""}
+
+
+def rows(folder: Path, name: str, *cells: dict[str, object]) -> None:
+    (folder / f"{name}.jsonl").write_bytes(b"".join(map(encode, cells)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    told = grid({"source": 0.5, "tea": 0.6})
+    for row in told:
+        row["per_class"] = {"predicted": [30, 10] if row["spec"]["method"] == "tea" else [20, 20]}
+        if row["spec"]["shift"] == "fog":
+            row["accuracy"] += 0.15
+    clean = grid({"tea": 0.9}, (0,))[:1]
+    clean[0]["spec"]["shift"] = "clean"
+    rows(tmp_path, "here", *told, *clean, *grid({"tea": 0.1}, model="resnet-50-gn"))
+    rows(tmp_path, "there", *grid({"tea": 0.7}, label="tea-odd"))
+    rows(tmp_path, "twice", *grid({"tea": 0.7}, weights_sha256="a" * 64), *grid({"tea": 0.8}, weights_sha256="b" * 64))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no number", "no number"),
+        ("tea {tea}, source {source}", "tea 61.0, source 51.0"),  # 14 of 60 and one of 75
+        ("on fog {tea@fog}, clean {tea@clean}", "on fog 75.0, clean 90.0"),
+        ("{there/tea-odd}; {share tea@fog} %", "70.0; 75 %"),
+        ("{share tea} and {share source} %", "75 and 50 %"),
+    ],
+)
+def test_numbers_come_from_rows(folder: Path, text: str, said: str) -> None:
+    assert fill(text, folder, "here.jsonl", ABOUT, "it") == said
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence", "why"),
+    [
+        ("{bn}", "here.jsonl", "got none"),
+        ("{tea@fogg}", "here.jsonl", "got none"),
+        ("{tea}", "", "file of rows"),
+        ("{nowhere/tea}", "here.jsonl", "file of rows"),
+        ("{most tea}", "here.jsonl", "share or nothing"),
+        ("{twice/tea}", "here.jsonl", "got several"),
+    ],
+)
+def test_a_number_that_is_not_there_is_an_error(folder: Path, text: str, evidence: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        fill(text, folder, evidence, ABOUT, "explanation 1")
