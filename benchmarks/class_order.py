@@ -37,7 +37,7 @@ def main() -> None:
     told = parser.parse_args()
     data = load(told.data, root=told.root, size=told.size)
     images, labels = torch.from_numpy(data.images), torch.from_numpy(data.labels)
-    model = steep.models.build(told.model, len(data.classes))
+    model = steep.models.build(told.model, len(data.classes), in_channels=images.shape[-1])
     steep.models.checkpoints.load(model, told.weights)
     weights_sha256 = sha256(told.weights)
     for method in told.methods:

@@ -34,7 +34,7 @@ COUNTS = {
     "digits-label-shift": 14,
     "digits-mixed": 7,
     "explain-cifar10": 180,  # 15 × (5 methods + 7 variants)
-    "explain-gn": 135,  # 15 corruptions × 9 lines
+    "explain-gn": 165,  # 15 corruptions × 11 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
     "gradual": 15,
     "label-shift": 225,

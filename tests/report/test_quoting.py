@@ -29,6 +29,8 @@ def folder(tmp_path: Path) -> Path:
     clean[0]["spec"]["shift"] = "clean"
     rows(tmp_path, "here", *told, *clean, *grid({"tea": 0.1}, model="resnet-50-gn"))
     rows(tmp_path, "there", *grid({"tea": 0.7}, label="tea-odd"))
+    rows(tmp_path, "levels", *grid({"tea": 0.7}, (1, 5)))
+    (tmp_path / "flat.jsonl").write_text('{"benchmark": "speed", "method": "tea"}\n')
     rows(tmp_path, "twice", *grid({"tea": 0.7}, weights_sha256="a" * 64), *grid({"tea": 0.8}, weights_sha256="b" * 64))
     return tmp_path
 
@@ -56,6 +58,11 @@ def test_numbers_come_from_rows(folder: Path, text: str, said: str) -> None:
         ("{nowhere/tea}", "here.jsonl", "file of rows"),
         ("{most tea}", "here.jsonl", "share or nothing"),
         ("{twice/tea}", "here.jsonl", "got several"),
+        ("{levels/tea}", "here.jsonl", "got several"),
+        ("{flat/tea}", "here.jsonl", "a file of cells"),
+        ("{tea @fog}", "here.jsonl", r"got \{tea @fog\}"),
+        ("{tea@fog,frost}", "here.jsonl", "such as"),
+        ("{tea", "here.jsonl", "such as"),
     ],
 )
 def test_a_number_that_is_not_there_is_an_error(folder: Path, text: str, evidence: str, why: str) -> None:

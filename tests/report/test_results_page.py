@@ -18,6 +18,7 @@ from steep.errors import InputError
 from steep.report.chapters import CIFAR10, CIFAR100, GROUP_NORM, OTHERS, PACS, SHIPPED, STREAMS, TINY, part
 from steep.report.docs import docs
 from steep.report.expected import command, coverage
+from steep.report.explanations import Explanation
 from steep.report.runs import Runs, Source, read
 from steep.report.tables import build
 from steep.training import TrainingSpec, train
@@ -122,10 +123,27 @@ def test_source_domains_stand_side_by_side() -> None:
         for method, more in (("source", 0.0), ("tea", 0.1))
     ]
     lone = cell("bn", "cartoon", 0.9, data="pacs", model="resnet-18-bn", source="photo", size=128, n=100)
+    again = [{**r, "spec": {**r["spec"], "weights_sha256": "b" * 64}, "key": r["key"] + "b"} for r in rows]
+    assert page([*rows, *again]).count("by source domain") == 2
     lines = page([*rows, lone]).split("## PACS")[1].split("###")[0].split("<details")[0].strip().splitlines()
     assert lines[0].startswith("pacs at 128 pixels by source domain")
     assert lines[2] == "| method | from photo | from sketch | mean |"
     assert lines[4:] == ["| tea | **30.00** | **50.00** | **40.00** |", "| source | 20.00 | 40.00 | 30.00 |"]
+
+
+def test_an_explanation_stands_in_full_once() -> None:
+    rows = grid({"source": 0.5, "tea": 0.8}) + grid({"source": 0.4, "tea": 0.6}, precision="tf32")
+    why = [Explanation("Another model. Tested by training one.", "cifar10-c")]
+    made = docs(Runs((Source("rows", "", tuple(rows), ()),)), reasons=why)
+    assert made.count("Another model. Tested by training one.") == 1
+    assert made.count("Another model (in full above).") == 1
+
+
+def test_a_variants_own_batch_is_no_missing_cell() -> None:
+    rows = grid({"tea-fast": 0.7}, label="tea-fast-lower-5e-5", batch_size=600, model=GN)
+    (one,) = [one for one in coverage(rows, []) if one.recipe == "explain-gn"]
+    assert "tea-fast-lower-5e-5" not in one.lacks
+    assert one.here == 15
 
 
 def test_batches_tell_tables_apart_too() -> None:
@@ -205,7 +223,7 @@ def test_seeds_and_severities_of_several_files_are_one_table(tmp_path: Path) -> 
     assert "| tea | **82.00 ± 2.83** | 83.34 | −1.34¹ |" in made  # deviation of 80 and 84
     assert "| tea | **88.00** | 87.88 | +0.12 |" in made  # seed 0 alone has severities 1 to 4: (4 × 90 + 80) / 5
     assert "- files: one, three, two" in made or "- files: one, two, three" in made
-    assert "look, speed: measurements of speed, memory or the like" in made
+    assert "look, speed: measurements that are not of cells" in made
 
 
 def test_a_method_is_in_a_ranking_once() -> None:

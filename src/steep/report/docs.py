@@ -53,7 +53,7 @@ def docs(
     page = _Page(part(runs.rows), runs.rows, runs.analyses, reasons, plates)
     parts = [
         f"# {in_markdown(plain(title))}",
-        "Made from stored rows by `steep report --format docs`; nothing here was typed.",
+        "Made from stored rows by `steep report --format docs`; only sentences of explanation were typed.",
         *page.claims(),
         *page.chapters(PAPER),
         *page.analyses(),
@@ -83,6 +83,7 @@ class _Page:
     ) -> None:
         self.found, self.rows, self.flat, self.reasons, self.plates = found, rows, analyses, reasons, plates
         self.titles = titles([*found.tables, *found.variants, *found.tuned])
+        self.said: set[str] = set()  # explanations that stand in full on the page already
         paper = any(found.rankings.get(name) for name in PAPER)
         # a page of digits has nothing to say of the paper's claims
         self.claimed = claims.across(found.tables, analyses, found.tuned) if paper or analyses else []
@@ -130,7 +131,7 @@ class _Page:
                 seen.add(id(table.spec))
 
     def _section(self, table: Table, *, folded: bool, known: bool, drawn: bool) -> Iterator[str]:
-        ranking, told = _ranking(table, self.reasons)
+        ranking, told = _ranking(table, self.reasons, self.said)
         said = [] if folded else [in_markdown(one) for one in explanations.remarks(table, self.reasons)]
         body = [in_markdown(headline(table)), ranking, *told, *said]
         behind = [pipes(grid(table, bold))]
@@ -229,7 +230,7 @@ def _same(table: Table) -> tuple[object, ...]:
     return (*(table.spec.get(name) for name in ("data", "model", "source", "size", "weights_sha256")), table.severities)
 
 
-def _ranking(table: Table, reasons: Sequence[Explanation]) -> tuple[str, list[str]]:
+def _ranking(table: Table, reasons: Sequence[Explanation], known: set[str]) -> tuple[str, list[str]]:
     """Rank the methods; what is farther from the paper than allowed points to a note below."""
     columns = [c for c in (MEAN, MCE, ECE, CLEAN) if c in table.columns]
     head = ["method"]
@@ -250,19 +251,22 @@ def _ranking(table: Table, reasons: Sequence[Explanation]) -> tuple[str, list[st
                 row += [number(value.paper), (number(None) if away is None else signed(away)) + mark]
         ours = line.values[main_column(table)].ours
         rows.append([*row, entry(line, SPEED), str(ours.n if ours is not None else line.seeds)])
-    said = [f"- {str(note.number).translate(_SUPERSCRIPT)} {in_markdown(_named(note))}" for note in noted]
+    said = [f"- {str(note.number).translate(_SUPERSCRIPT)} {in_markdown(_named(note, known))}" for note in noted]
+    known |= {note.text for note in noted}
     limit, batch = table.spec.get("limit"), table.spec.get("batch_size")
     steps = f"; here after {-(-limit // batch)} batches of each set" if limit and batch else ""
     about = f"Farther from the paper than {explanations.ALLOWED:g} point{steps}:\n\n"
     return pipes(rows), [about + "\n".join(said)] if said else []
 
 
-def _named(note: explanations.Note) -> str:
-    """Name the numbers of a note, method by method, and say why they differ."""
+def _named(note: explanations.Note, known: set[str]) -> str:
+    """Name the numbers of a note, method by method, and say why they differ; what is known already, in short."""
     methods: dict[str, list[str]] = {}
     for method, column, away in note.differences:
         methods.setdefault(method, []).append(f"{column} {signed(away)}")
-    return "; ".join(f"{name} ({', '.join(own)})" for name, own in methods.items()) + f": {note.text}"
+    first, dot, _ = note.text.partition(". ")
+    text = f"{first} (in full above)." if note.text in known and dot else note.text
+    return "; ".join(f"{name} ({', '.join(own)})" for name, own in methods.items()) + f": {text}"
 
 
 def _against(table: Table, line: Line) -> str:

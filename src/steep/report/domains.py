@@ -13,22 +13,24 @@ _ALIKE = ("data", "model", "protocol", "batch_size", "size", "limit", "precision
 
 def summaries(tables: Sequence[Table]) -> Iterator[str]:
     """Give a table of methods × source domains for each run that has several: the mean over the target domains."""
-    runs: dict[tuple[str, ...], list[Table]] = {}
+    found: dict[tuple[str, ...], list[Table]] = {}
     for table in tables:
         if table.spec.get("source") and MEAN in table.columns:
-            files = {plain(row.get("run", "")) for row in table.rows}
-            key = (*(str(table.spec.get(name)) for name in _ALIKE), *sorted(files))
-            runs.setdefault(key, []).append(table)
-    for own in runs.values():
-        if len({table.spec["source"] for table in own}) > 1:
-            yield in_markdown(_title(own[0]))
+            alike = tuple(str(table.spec.get(name)) for name in _ALIKE)
+            round_ = 0  # a domain that was trained on again is of the next one
+            while any(t.spec["source"] == table.spec["source"] for t in found.get((*alike, str(round_)), ())):
+                round_ += 1
+            found.setdefault((*alike, str(round_)), []).append(table)
+    for own in found.values():
+        if len(own) > 1:
+            yield in_markdown(_title(own))
             yield _table(own)
 
 
-def _title(table: Table) -> str:
-    size = f" at {table.spec['size']} pixels" if table.spec.get("size") else ""
-    files = ", ".join(dict.fromkeys(plain(row.get("run", "")) for row in table.rows))
-    return f"{table.spec['data']}{size} by source domain, mean over the others ({files}):"
+def _title(own: Sequence[Table]) -> str:
+    size = f" at {own[0].spec['size']} pixels" if own[0].spec.get("size") else ""
+    files = ", ".join(dict.fromkeys(plain(row.get("run", "")) for table in own for row in table.rows))
+    return f"{own[0].spec['data']}{size} by source domain, mean over the others ({files}):"
 
 
 def _table(own: Sequence[Table]) -> str:

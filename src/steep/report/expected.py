@@ -155,7 +155,9 @@ def _place(row: Row) -> Wanted | None:
 
 def _same(recipe: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     """Tell whether a row could be of a recipe: what is the same for all its cells."""
-    size = 0 if recipe.get("batch_size") == "full" else recipe.get("batch_size")
+    method = recipe["methods"].get(spec.get("label") or spec.get("method"), {})
+    said = method.get("batch_size", recipe.get("batch_size"))
+    size = 0 if said == "full" else said
     return (recipe["data"], recipe["model"], recipe.get("protocol", "reset"), size, recipe.get("size")) == tuple(
         spec.get(name) for name in ("data", "model", "protocol", "batch_size", "size")
     )

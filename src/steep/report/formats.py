@@ -189,9 +189,10 @@ def _entry(line: Line, column: str, best: frozenset[str], mark: Callable[[str], 
 def signed(value: float) -> str:
     """Write a difference with its sign.
 
-    >>> signed(0.5), signed(-0.5), signed(0.0)
+    >>> signed(0.5), signed(-0.5), signed(-0.001)
     ('+0.50', '−0.50', '0.00')
     """
+    value = round(value, 2) or 0.0  # no sign where no digit is left
     return ("+" if value > 0 else "") + number(value)
 
 

@@ -4,8 +4,8 @@
     "before {cifar10-c-severity-5/sar}"     of another file than the evidence
     "{share tea@fog} % went to one class"   how many of the answers the most frequent one has
 
-Rows count that are of the explanation's data, model and source. They have to be of one training: a mean over two would
-be of neither.
+Rows count that are of the explanation's data, model and source. They have to be of one training, setting, severity and
+number of images: a mean over two would be of neither.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from steep.bench.rows import Row, read
+from steep.bench.rows import Row, StoreError, read
 from steep.errors import InputError
 
+_ONE = ("weights_sha256", "setting", "severity", "limit")
 _QUOTE = re.compile(r"\{(?:(?P<what>\w+) )?(?:(?P<file>[\w.-]+)/)?(?P<label>[\w.-]+)(?:@(?P<shift>[\w-]+))?\}")
 
 
@@ -53,14 +54,21 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
                 f"{where}: expected {{label}}, {{label@shift}} or {{file/label}}, with share or nothing before it, and "
                 f"a file of rows beside the explanations, got {match[0]}"
             )
-        rows = [row for row in read(path) if _meant(row["spec"], match["label"], match["shift"], about)]
-        if len({row["spec"].get("weights_sha256") for row in rows}) != 1:
-            found = "none" if not rows else "several"
-            raise InputError(f"{where}: expected {match[0]} to be rows of one training in {name}, got {found}")
+        try:
+            rows = [row for row in read(path) if _meant(row["spec"], match["label"], match["shift"], about)]
+        except (StoreError, KeyError) as error:
+            raise InputError(f"{where}: expected {name} to be a file of cells, for {match[0]} ({error})") from error
+        kinds = {tuple(str(row["spec"].get(key)) for key in _ONE) for row in rows}
+        if len(kinds) != 1:
+            found = "none" if not rows else "several: " + "; ".join(" ".join(kind) for kind in sorted(kinds))
+            raise InputError(f"{where}: expected {match[0]} to be rows of one {', '.join(_ONE)} in {name}, got {found}")
         measure, form = _WHAT[what]
         return format(statistics.fmean(measure(row) for row in rows), form)
 
-    return _QUOTE.sub(number, text)
+    filled = _QUOTE.sub(number, text)
+    if left := re.search(r"\{[^}]*\}?|\}", filled):
+        raise InputError(f"{where}: expected a number such as {{bn}} or {{bn@fog}}, got {left[0]}")
+    return filled
 
 
 def _meant(spec: Mapping[str, Any], label: str, shift: str | None, about: Mapping[str, Any]) -> bool:

@@ -77,7 +77,7 @@ def read(paths: Sequence[Path]) -> Runs:
                 notes.append(f"{_name(file, 0)} was named more than once; it counts once")
             files.setdefault(file.resolve(), file)
     if left:
-        notes.append(f"{', '.join(left)}: measurements of speed, memory or the like, not of cells; left out")
+        notes.append(f"{', '.join(left)}: measurements that are not of cells; left out")
     names = _names(list(files))
     sources = [_source(name, file) for name, file in zip(names, files.values(), strict=True)]
     empty = [source.name for source in sources if not source.count]

@@ -46,7 +46,7 @@ def titled(table: Table) -> str:
 def titles(tables: Sequence[Table]) -> dict[int, str]:
     """Give each table's title by its id; of those that share one, with what they differ in.
 
-    Where one model was trained more than once, every table says which it is of.
+    Where one model was trained more than once, every table under the same protocol says which it is of.
     """
     alike: dict[str, list[Table]] = {}
     trained: dict[tuple[str, ...], set[str]] = {}
@@ -77,14 +77,16 @@ def headline(table: Table) -> str:
         return "No method has run on every shift yet, so there is no average to compare."
     shifts = "1 shift" if len(table.shifts) == 1 else f"{len(table.shifts)} shifts"
     over = f"over {shifts}" if column == MEAN else "on the clean test set"
-    text = f"{first.name} leads with {number(ours.mean)} % accuracy {over}"
+    verb = "leads with" if others else "has"
+    text = f"{first.name} {verb} {number(ours.mean)} % accuracy {over}"
     source = next((line for line in others if line.method == "source"), None)
     base = source.values[column].ours if source is not None else None
     if base is not None and base.mean == base.mean:
         text += f", {signed(ours.mean - base.mean)} points against the source model ({number(base.mean)} %)"
     value = first.values[column]
     if value.paper is not None and value.difference is not None:
-        text += f". The paper gives {number(value.paper)} (Δ {signed(value.difference)})"
+        where = " on whole sets" if table.spec.get("limit") else ""
+        text += f". The paper gives {number(value.paper)}{where} (Δ {signed(value.difference)})"
     return text + "."
 
 

@@ -304,7 +304,7 @@ class _Group:
         others = {row["spec"]["method"] for row in self.rows if not as_in_paper(row["spec"])}
         if others and not self._few() and self._has_figures(view):
             remarks.append("no figure of the paper where batch, steps, size or rates are not the paper's")
-        elif spec["limit"] and not self._few() and self._has_figures(view):
+        if spec["limit"] and any(self._paper(row["spec"], MEAN, view) is not None for row in self.rows):
             remarks.append("the paper's figures are of whole sets: what learns along a stream has had more of it there")
         said = sorted({note for row in self.rows for note in row.get("notes", ()) if "no Fisher" in note})
         return tuple(map(plain, (*remarks, *said, *self.notes)))
