@@ -112,6 +112,9 @@ def test_a_variant_without_a_mean_is_no_line_of_a_ranking() -> None:
     ranking = made.split("## Variants")[1].split("<details")[0]
     assert "| tea-all | 70.00 |" in ranking
     assert "tea-some" not in ranking
+    lone = page([*grid({"tea": 0.8}), *some]).split("### ")[1].split("<details")[0]
+    assert "| tea | **80.00** |" in lone
+    assert "tea-some" not in lone
 
 
 def test_source_domains_stand_side_by_side() -> None:

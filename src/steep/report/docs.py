@@ -240,6 +240,8 @@ def _ranking(table: Table, reasons: Sequence[Explanation], known: set[str]) -> t
     noted = explanations.notes(table, reasons)
     marks = {(method, column): note.number for note in noted for method, column, _ in note.differences}
     for line in ranked(table):
+        if line.values[main_column(table)].ours is None and not own_name(line):
+            continue  # a variant that ran on some shifts is no rank of its own
         row = [line.name]
         for column in columns:
             value = line.values[column]
