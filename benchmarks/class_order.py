@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
+import numpy as np
 
 import steep
 from benchmarks.rows import append
 from steep import provenance
 from steep.bench.weights import sha256
-from steep.data import load
+from steep.data import batches, load
 
 
 def main() -> None:
@@ -36,26 +36,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     data = load(told.data, root=told.root, size=told.size)
-    images, labels = torch.from_numpy(data.images), torch.from_numpy(data.labels)
-    model = steep.models.build(told.model, len(data.classes), in_channels=images.shape[-1])
+    mixed = np.random.default_rng(told.seed).permutation(len(data))
+    orders = {"mixed": mixed, "by-class": np.argsort(data.labels, kind="stable")}
+    model = steep.models.build(told.model, len(data.classes), in_channels=data.images.shape[-1])
     steep.models.checkpoints.load(model, told.weights)
     weights_sha256 = sha256(told.weights)
     for method in told.methods:
         rate = {} if method in ("source", "bn", "dua") else {"lr": told.lr}
         adapter = steep.adapt(model, method, seed=told.seed, device=told.device, precision="auto", guard="off", **rate)
         for order in told.orders:
-            mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(told.seed))
-            places = mixed if order == "mixed" else torch.argsort(labels, stable=True)
             adapter.reset()
             right, classes = 0, []
-            for chosen in places.split(told.batch):
-                x = images[chosen].to(told.device).permute(0, 3, 1, 2).float() / 255
-                right += int((adapter(x).argmax(dim=1).cpu() == labels[chosen]).sum())
-                classes.append(len(labels[chosen].unique()))
+            for x, y in batches(data, told.batch, device=told.device, order=orders[order]):
+                right += int((adapter(x).argmax(dim=1) == y).sum())
+                classes.append(len(y.unique()))
             row = {
                 "benchmark": "class-order", "data": told.data, "size": told.size, "model": told.model,
-                "method": method, "seed": told.seed, "batch": told.batch, "order": order, "n": len(labels),
-                "classes_a_batch": sum(classes) / len(classes), "accuracy": right / len(labels), **rate,
+                "method": method, "seed": told.seed, "batch": told.batch, "order": order, "n": len(data),
+                "classes_a_batch": sum(classes) / len(classes), "accuracy": right / len(data), **rate,
                 "weights_sha256": weights_sha256, **provenance.stamp(told.device),
             }  # fmt: skip
             print(f"{method:9} {order:9} {row['accuracy']:.2%}", flush=True)

@@ -94,13 +94,14 @@ def _order(table: Table) -> tuple[Any, ...]:
     return (place, size, limited, str(table.spec["protocol"]), -len(table.lines))
 
 
-def _has_mean(table: Table, line: Line) -> bool:
+def has_mean(table: Table, line: Line) -> bool:
+    """Whether a line has what its table is ranked by."""
     return line.values[main_column(table)].ours is not None
 
 
 def _both_settings(table: Table) -> Table:
     """Keep what has both settings, and TEA to compare with."""
-    tuned = {line.method for line in table.lines if line.setting == "tuned" and _has_mean(table, line)}
+    tuned = {line.method for line in table.lines if line.setting == "tuned" and has_mean(table, line)}
     kept = [line for line in table.lines if line.method in tuned or line.name == "tea"] if tuned else []
     return replace(table, lines=tuple(kept))
 
@@ -109,7 +110,7 @@ def _beside(table: Table) -> Table:
     """Keep the lines of another name, and those they are variants of; a name alone makes no variant."""
     bases = {line.method for line in table.lines if own_name(line)}
     lone = [line for line in table.lines if not own_name(line) and line.method in bases]
-    if not any(_has_mean(table, line) for line in lone):  # they are of other severities
+    if not any(has_mean(table, line) for line in lone):  # they are of other severities
         return replace(table, lines=())
     shown = {line.method for line in lone} | {"source"}
     kept = [line for line in table.lines if line in lone or (own_name(line) and line.method in shown)]

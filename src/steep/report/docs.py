@@ -12,7 +12,7 @@ from pathlib import Path
 
 from steep.bench.rows import Row
 from steep.report import claims, domains, explanations
-from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, own_name, part
+from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, has_mean, own_name, part
 from steep.report.expected import command, coverage
 from steep.report.explanations import Explanation
 from steep.report.figures import analysed
@@ -187,7 +187,7 @@ class _Page:
                 [line.name, entry(line, main_column(table)), _against(table, line), entry(line, ECE),
                  entry(line, SPEED), line.predict, str(line.seeds)]
                 for line in ranked(table)
-                if line.values[main_column(table)].ours is not None
+                if has_mean(table, line)
             ]  # fmt: skip
             yield from _maybe_folded(self.titles[id(table)], table, pipes([head, *body]), len(body))
 
@@ -240,7 +240,7 @@ def _ranking(table: Table, reasons: Sequence[Explanation], known: set[str]) -> t
     noted = explanations.notes(table, reasons)
     marks = {(method, column): note.number for note in noted for method, column, _ in note.differences}
     for line in ranked(table):
-        if line.values[main_column(table)].ours is None and not own_name(line):
+        if not has_mean(table, line) and not own_name(line):
             continue  # a variant that ran on some shifts is no rank of its own
         row = [line.name]
         for column in columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from steep.report.formats import bold, in_markdown, number, pipes
@@ -14,13 +15,13 @@ _ALIKE = ("data", "model", "protocol", "batch_size", "size", "limit", "precision
 def summaries(tables: Sequence[Table]) -> Iterator[str]:
     """Give a table of methods × source domains for each run that has several: the mean over the target domains."""
     found: dict[tuple[str, ...], list[Table]] = {}
+    trained: Counter[tuple[str, ...]] = Counter()
     for table in tables:
         if table.spec.get("source") and MEAN in table.columns:
             alike = tuple(str(table.spec.get(name)) for name in _ALIKE)
-            round_ = 0  # a domain that was trained on again is of the next one
-            while any(t.spec["source"] == table.spec["source"] for t in found.get((*alike, str(round_)), ())):
-                round_ += 1
-            found.setdefault((*alike, str(round_)), []).append(table)
+            again = trained[*alike, table.spec["source"]]  # a domain that was trained on again is of the next table
+            trained[*alike, table.spec["source"]] += 1
+            found.setdefault((*alike, str(again)), []).append(table)
     for own in found.values():
         if len(own) > 1:
             yield in_markdown(_title(own))
@@ -41,12 +42,10 @@ def _table(own: Sequence[Table]) -> str:
             ours = line.values[MEAN].ours
             if ours is not None:
                 found.setdefault(line.name, []).append(ours.mean)
-    whole = {name: means for name, means in found.items() if len(means) == len(own)}
+    whole = {name: [*means, statistics.fmean(means)] for name, means in found.items() if len(means) == len(own)}
     best = [max(column) for column in zip(*whole.values(), strict=True)]
-    top = max((statistics.fmean(means) for means in whole.values()), default=0.0)
-    body = []
-    for name, means in sorted(whole.items(), key=lambda pair: -statistics.fmean(pair[1])):
-        mean = statistics.fmean(means)
-        cells = [bold(number(v)) if v == best[i] else number(v) for i, v in enumerate(means)]
-        body.append([name, *cells, bold(number(mean)) if mean == top else number(mean)])
+    body = [
+        [name, *(bold(number(v)) if v == top else number(v) for v, top in zip(values, best, strict=True))]
+        for name, values in sorted(whole.items(), key=lambda pair: -pair[1][-1])
+    ]
     return pipes([["method", *(f"from {table.spec['source']}" for table in own), MEAN], *body])

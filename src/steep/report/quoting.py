@@ -10,6 +10,7 @@ number of images: a mean over two would be of neither.
 
 from __future__ import annotations
 
+import functools
 import re
 import statistics
 from collections.abc import Callable, Mapping
@@ -46,6 +47,8 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
         where: whose text it is, for errors.
     """
 
+    rows_of = functools.cache(read)  # a text often quotes one file many times
+
     def number(match: re.Match[str]) -> str:
         what, name = match["what"] or "accuracy", f"{match['file']}.jsonl" if match["file"] else evidence
         path = folder / name
@@ -55,7 +58,7 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
                 f"a file of rows beside the explanations, got {match[0]}"
             )
         try:
-            rows = [row for row in read(path) if _meant(row["spec"], match["label"], match["shift"], about)]
+            rows = [row for row in rows_of(path) if _meant(row["spec"], match["label"], match["shift"], about)]
         except (StoreError, KeyError) as error:
             raise InputError(f"{where}: expected {name} to be a file of cells, for {match[0]} ({error})") from error
         kinds = {tuple(str(row["spec"].get(key)) for key in _ONE) for row in rows}
