@@ -117,7 +117,7 @@ def test_whole_sets_count_before_parts_and_are_never_one_mean() -> None:
     assert claim.here.startswith("60.00")
     assert claim.verdict == FAILS
     part = found(grid(ten(0.9), limit=2000, n=2000), FIRST, AT_5)
-    assert "(first 2,000 images)" in part.where
+    assert part.part == "first 2,000 images"
     assert "n = 2,000 images" in part.origin
 
 
@@ -426,7 +426,17 @@ def test_calibration_is_over_the_seeds_that_every_shift_has() -> None:
 def test_where_whole_sets_are_not_finished_a_part_of_them_counts() -> None:
     rows = grid(ten(0.9), limit=2000, n=2000) + grid({"source": 0.5, "tea": 0.6})
     claim = found(rows, FIRST, AT_5)
-    assert (claim.verdict, claim.where) == (HOLDS, f"{AT_5} (first 2,000 images)")
+    assert (claim.verdict, claim.on) == (HOLDS, f"{AT_5} (first 2,000 images)")
+
+
+def test_every_training_has_its_own_verdict() -> None:
+    good, bad, begun = ({"weights_sha256": letter * 64} for letter in "abc")
+    rows = grid(ten(0.9), **good) + grid(ten(0.6), limit=2000, n=2000, **bad) + grid({"source": 0.5}, **begun)
+    told = [(c.verdict, c.on) for c in across(build(rows)) if c.text == FIRST and c.where == AT_5]
+    a, b = f"{AT_5}, weights {'a' * 12}", f"{AT_5}, weights {'b' * 12} (first 2,000 images)"
+    assert sorted(told) == sorted([(HOLDS, a), (FAILS, b)])  # and nothing of the one that was only begun
+    alone = grid(ten(0.9), **good) + grid({"source": 0.5}, **begun)
+    assert found(alone, FIRST, AT_5).on == AT_5  # one verdict needs no name
 
 
 def test_one_table_says_within_noise_too() -> None:

@@ -23,12 +23,19 @@ def folder(tmp_path: Path) -> Path:
     told = grid({"source": 0.5, "tea": 0.6})
     for row in told:
         row["per_class"] = {"predicted": [30, 10] if row["spec"]["method"] == "tea" else [20, 20]}
+        row["energy_after"] = -7.0
         if row["spec"]["shift"] == "fog":
+            row["energy_after"] = -9.24
             row["accuracy"] += 0.15
     clean = grid({"tea": 0.9}, (0,))[:1]
     clean[0]["spec"]["shift"] = "clean"
     rows(tmp_path, "here", *told, *clean, *grid({"tea": 0.1}, model="resnet-50-gn"))
     rows(tmp_path, "there", *grid({"tea": 0.7}, label="tea-odd"))
+    begun = [row for row in grid({"tea": 0.8}) if row["spec"]["shift"] in ("fog", "snow")]
+    rows(tmp_path, "begun", *[row for row in told if row["spec"]["method"] == "source"], *begun)
+    stream = grid({"tea": 0.5}, protocol="continual")[:1]
+    stream[0] |= {"segments": [{"name": "fog", "n": 900, "accuracy": 0.4}, {"name": "snow", "n": 100, "accuracy": 0.8}]}
+    rows(tmp_path, "stream", *stream)
     rows(tmp_path, "levels", *grid({"tea": 0.7}, (1, 5)))
     (tmp_path / "flat.jsonl").write_text('{"benchmark": "speed", "method": "tea"}\n')
     rows(tmp_path, "twice", *grid({"tea": 0.7}, weights_sha256="a" * 64), *grid({"tea": 0.8}, weights_sha256="b" * 64))
@@ -43,6 +50,9 @@ def folder(tmp_path: Path) -> Path:
         ("on fog {tea@fog}, clean {tea@clean}", "on fog 75.0, clean 90.0"),
         ("{there/tea-odd}; {share tea@fog} %", "70.0; 75 %"),
         ("{share tea} and {share source} %", "75 and 50 %"),
+        ("{begun/tea@tea}, source {begun/source@tea}, {begun/source}", "80.0, source 57.5, 51.0"),  # fog 65, snow 50
+        ("{energy tea@fog}", "−9.2"),
+        ("{stream/tea}", "60.0"),  # 40 and 80, whatever their images
     ],
 )
 def test_numbers_come_from_rows(folder: Path, text: str, said: str) -> None:
@@ -56,8 +66,9 @@ def test_numbers_come_from_rows(folder: Path, text: str, said: str) -> None:
         ("{tea@fogg}", "here.jsonl", "got none"),
         ("{tea}", "", "file of rows"),
         ("{nowhere/tea}", "here.jsonl", "file of rows"),
-        ("{most tea}", "here.jsonl", "share or nothing"),
+        ("{most tea}", "here.jsonl", "share, energy or nothing"),
         ("{twice/tea}", "here.jsonl", "got several"),
+        ("{begun/tea}", "here.jsonl", "it lacks brightness, .*those it has: {tea@tea}"),
         ("{levels/tea}", "here.jsonl", "got several"),
         ("{flat/tea}", "here.jsonl", "a file of cells"),
         ("{tea @fog}", "here.jsonl", r"got \{tea @fog\}"),

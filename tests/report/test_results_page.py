@@ -190,6 +190,20 @@ def test_weights_without_a_training_row_are_said(tmp_path: Path) -> None:
     ]
 
 
+def test_a_training_that_was_kept_is_named_by_its_epochs(tmp_path: Path) -> None:
+    shared = {"architecture": "wrn-28-10", "data": "cifar10", "seed": 0, "history": [], "device": "cpu"}
+    more = {"accuracy": 0.9, "test_images": 100, "image_shape": [32, 32, 3]}
+    kept = {**shared, **more, "epochs": 40, "weights_sha256": "a" * 64}
+    (tmp_path / "training.jsonl").write_text(json.dumps(kept) + "\n")
+    cells = [*grid(ten(0.9), weights_sha256="a" * 64), *grid(ten(0.6), weights_sha256="b" * 64)]
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, cells)))
+    made = docs(read([tmp_path / "rows.jsonl", tmp_path / "training.jsonl"]))
+    named, unnamed = f"weights {'a' * 12} of 40 epochs", f"weights {'b' * 12}"
+    assert re.findall(r"^### cifar10-c.* reset, (.+)$", made, flags=re.M) == [named, unnamed]
+    first = re.findall(r"\| TEA has the highest mean accuracy and .*severity 5, (.+?) \|.*\*\*(.+)\*\*", made)
+    assert first == [(named, "holds"), (unnamed, "does not hold")]
+
+
 def test_trainings_are_shown_as_they_were_kept(tmp_path: Path) -> None:
     spec = TrainingSpec.from_recipe("train-digits", {"epochs": 1, "warmup_epochs": 0, "limit": 128})
     row = train(spec, tmp_path / "digits.safetensors").row

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from steep.bench.rows import Row
 from steep.report import claims, domains, explanations
 from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, has_mean, own_name, part
-from steep.report.expected import command, coverage
+from steep.report.expected import command, coverage, training
 from steep.report.explanations import Explanation
 from steep.report.figures import analysed
 from steep.report.formats import bold, entry, grid, in_markdown, number, pipes, signed
@@ -50,7 +51,7 @@ def docs(
     """
     buffers = [row for source in runs.sources for row in source.buffers]
     trainings = [row for source in runs.sources for row in source.trainings]
-    page = _Page(part(runs.rows), runs.rows, runs.analyses, reasons, plates)
+    page = _Page(part(runs.rows), runs.rows, runs.analyses, trainings, reasons, plates)
     parts = [
         f"# {in_markdown(plain(title))}",
         "Made from stored rows by `steep report --format docs`; only sentences of explanation were typed.",
@@ -78,15 +79,20 @@ class _Page:
         found: Chapters,
         rows: Sequence[Row],
         analyses: Sequence[Row],
+        trainings: Sequence[Row],
         reasons: Sequence[Explanation],
         plates: Plates | None,
     ) -> None:
         self.found, self.rows, self.flat, self.reasons, self.plates = found, rows, analyses, reasons, plates
-        self.titles = titles([*found.tables, *found.variants, *found.tuned])
+        self.trainings = {row["weights_sha256"]: row for row in trainings if row.get("weights_sha256")}
+        digests = {digest[:12]: plain(row["epochs"]) for digest, row in self.trainings.items()}
+        self.trained = {digest: f"{digest} of {epochs} epochs" for digest, epochs in digests.items()}
+        self.titles = titles([*found.tables, *found.variants, *found.tuned], self.trained)
         self.said: set[str] = set()  # explanations that stand in full on the page already
         paper = any(found.rankings.get(name) for name in PAPER)
         # a page of digits has nothing to say of the paper's claims
-        self.claimed = claims.across(found.tables, analyses, found.tuned) if paper or analyses else []
+        held = claims.across(found.tables, analyses, found.tuned) if paper or analyses else []
+        self.claimed = [replace(one, weights=self.trained.get(one.weights, one.weights)) for one in held]
 
     def claims(self) -> Iterator[str]:
         """Hold the paper's claims against everything there is, in one table."""
@@ -94,9 +100,9 @@ class _Page:
             return
         counts = [f"{word}: {sum(claim.verdict == word for claim in self.claimed)}" for word in claims.VERDICTS]
         yield "## The paper's claims"
-        yield f"{len(self.claimed)} claims, each on one data set. {' · '.join(counts)}."
+        yield f"{len(self.claimed)} claims, each on one data set and source model. {' · '.join(counts)}."
         decided = [
-            [claim.text, claim.where, claim.here, bold(claim.verdict), claim.origin]
+            [claim.text, claim.on, claim.here, bold(claim.verdict), claim.origin]
             for claim in self.claimed
             if claim.verdict != claims.UNKNOWN
         ]
@@ -132,13 +138,17 @@ class _Page:
 
     def _section(self, table: Table, *, folded: bool, known: bool, drawn: bool) -> Iterator[str]:
         ranking, told = _ranking(table, self.reasons, self.said)
-        said = [] if folded else [in_markdown(one) for one in explanations.remarks(table, self.reasons)]
+        remarks = [] if folded else explanations.remarks(table, self.reasons)
+        said = [in_markdown(one) for one in remarks if one not in self.said]
+        self.said.update(remarks)
         body = [in_markdown(headline(table)), ranking, *told, *said]
         behind = [pipes(grid(table, bold))]
         if not known:
             how = [*table.notes, f"files: {', '.join(dict.fromkeys(plain(r.get('run', '')) for r in table.rows))}"]
             again = command(table)
             how_to = [f"- again: `{again}`"] if again else []
+            if (made := self.trainings.get(table.spec.get("weights_sha256"))) and (first := training(made)):
+                how_to.insert(0, f"- its source model: `{first}`")
             behind.append("\n".join([*(f"- {in_markdown(note)}" for note in how), *how_to]))
         held = [[claim.text, claim.here, claim.verdict] for claim in claims.of(table)]
         if held:
@@ -213,7 +223,7 @@ class _Page:
         open_claims: dict[tuple[str, str], list[str]] = {}
         for claim in self.claimed:
             if claim.verdict == claims.UNKNOWN:
-                open_claims.setdefault((claim.text, claim.here), []).append(claim.where)
+                open_claims.setdefault((claim.text, claim.here), []).append(claim.on)
         if open_claims:
             body = [[text, "; ".join(filter(None, where)), why] for (text, why), where in open_claims.items()]
             yield "Claims not measured:"

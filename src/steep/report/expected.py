@@ -17,6 +17,12 @@ from steep.report.tables import Table, plain
 
 Wanted: TypeAlias = tuple[str, str, int, str]  # source, shift, severity, label
 _DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+_TRAINED = {
+    "epochs": None,
+    "warmup_epochs": 0,
+    "size": None,
+    "pad": 0,
+}  # what our trainings set otherwise, as it is else
 _SHIFT_BY_SHIFT = ("reset", "label-shift")
 
 
@@ -96,6 +102,22 @@ def command(table: Table) -> str | None:
     if table.spec.get("precision", "float32") != recipe.get("precision", "float32"):
         words.append(f"--set precision={table.spec['precision']}")
     return " ".join(word for word in words if word)
+
+
+def training(row: Row) -> str | None:
+    """Give the command that trains a source model as its row says, where a packaged recipe does.
+
+    >>> spec = {"epochs": 40, "warmup_epochs": 0.0, "pad": 4, "evaluate_every": 20}
+    >>> training({"recipe": "train-cifar10-wrn-28-10", "spec": spec})
+    'steep train train-cifar10-wrn-28-10 --set epochs=40'
+    """
+    name, spec = row.get("recipe"), row.get("spec", {})
+    if name not in recipes.names("train"):
+        return None
+    recipe = recipes.read(name)
+    usual = {key: recipe.get(key, value) for key, value in _TRAINED.items()}
+    said = [f"--set {key}={spec[key]:g}" for key in _TRAINED if spec.get(key) not in (usual[key], None)]
+    return " ".join([f"steep train {name}", *said])
 
 
 def _bench(name: str, recipe: Mapping[str, Any], rows: Sequence[Row]) -> Coverage:

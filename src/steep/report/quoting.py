@@ -1,11 +1,14 @@
 """Numbers inside a sentence, taken from rows: an explanation says where a number stands, never what it is.
 
     "bn {bn}, on fog {bn@fog}"              accuracy in percent: the mean over all corruptions, and of one
+    "bn {bn@tea} where tea has {tea@tea}"   the mean over those corruptions that tea has run on
     "before {cifar10-c-severity-5/sar}"     of another file than the evidence
     "{share tea@fog} % went to one class"   how many of the answers the most frequent one has
+    "to an energy of {energy tea@fog}"      mean energy of the images once the model has answered
 
 Rows count that are of the explanation's data, model and source. They have to be of one training, setting, severity and
-number of images: a mean over two would be of neither.
+number of images: a mean over two would be of neither. A mean over all corruptions wants as many as any line of the file
+has. Of a stream through several shifts each shift counts the same.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import functools
 import re
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ _QUOTE = re.compile(r"\{(?:(?P<what>\w+) )?(?:(?P<file>[\w.-]+)/)?(?P<label>[\w.
 
 
 def _accuracy(row: Row) -> float:
-    return 100 * float(row["accuracy"])
+    return 100 * statistics.fmean(float(part["accuracy"]) for part in row.get("segments") or [row])
 
 
 def _share(row: Row) -> float:
@@ -33,7 +36,15 @@ def _share(row: Row) -> float:
     return 100 * max(predicted) / sum(predicted)
 
 
-_WHAT: Mapping[str, tuple[Callable[[Row], float], str]] = {"accuracy": (_accuracy, ".1f"), "share": (_share, ".0f")}
+def _energy(row: Row) -> float:
+    return float(row["energy_after"])
+
+
+_WHAT: Mapping[str, tuple[Callable[[Row], float], str]] = {
+    "accuracy": (_accuracy, ".1f"),
+    "share": (_share, ".0f"),
+    "energy": (_energy, ".1f"),
+}
 
 
 def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where: str) -> str:
@@ -54,19 +65,27 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
         path = folder / name
         if what not in _WHAT or not name or not path.is_file():
             raise InputError(
-                f"{where}: expected {{label}}, {{label@shift}} or {{file/label}}, with share or nothing before it, and "
-                f"a file of rows beside the explanations, got {match[0]}"
+                f"{where}: expected {{label}}, {{label@shift}} or {{file/label}}, with {', '.join(_WHAT)} or nothing "
+                f"before it, and a file of rows beside the explanations, got {match[0]}"
             )
         try:
-            rows = [row for row in rows_of(path) if _meant(row["spec"], match["label"], match["shift"], about)]
+            every = [row for row in rows_of(path) if _meant(row["spec"], about)]
+            rows = _named(every, match["label"], match["shift"])
         except (StoreError, KeyError) as error:
             raise InputError(f"{where}: expected {name} to be a file of cells, for {match[0]} ({error})") from error
         kinds = {tuple(str(row["spec"].get(key)) for key in _ONE) for row in rows}
         if len(kinds) != 1:
             found = "none" if not rows else "several: " + "; ".join(" ".join(kind) for kind in sorted(kinds))
             raise InputError(f"{where}: expected {match[0]} to be rows of one {', '.join(_ONE)} in {name}, got {found}")
+        there = {row["spec"]["shift"] for row in every} - {"clean"}
+        if not match["shift"] and (lacking := there - {row["spec"]["shift"] for row in rows}):
+            raise InputError(
+                f"{where}: expected {match[0]} to have every corruption in {name}, "
+                f"it lacks {', '.join(sorted(lacking))}. "
+                f"For the mean over those it has: {{{match['label']}@{match['label']}}}"
+            )
         measure, form = _WHAT[what]
-        return format(statistics.fmean(measure(row) for row in rows), form)
+        return format(statistics.fmean(measure(row) for row in rows), form).replace("-", "−")
 
     filled = _QUOTE.sub(number, text)
     if left := re.search(r"\{[^}]*\}?|\}", filled):
@@ -74,7 +93,18 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
     return filled
 
 
-def _meant(spec: Mapping[str, Any], label: str, shift: str | None, about: Mapping[str, Any]) -> bool:
-    same = all(spec.get(name) == value for name, value in about.items() if value)
-    here = spec.get("shift") == shift if shift else spec.get("shift") != "clean"
-    return same and here and (spec.get("label") or spec.get("method")) == label
+def _meant(spec: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    return all(spec.get(name) == value for name, value in about.items() if value)
+
+
+def _named(rows: Sequence[Row], label: str, shift: str | None) -> list[Row]:
+    """Give the rows of a line: on one shift, or on those of another line, or on all but clean images."""
+    own = [row for row in rows if _label(row) == label]
+    if shift is None:
+        return [row for row in own if row["spec"]["shift"] != "clean"]
+    others = {row["spec"]["shift"] for row in rows if _label(row) == shift} - {"clean"}
+    return [row for row in own if row["spec"]["shift"] in (others or {shift})]
+
+
+def _label(row: Row) -> str:
+    return str(row["spec"].get("label") or row["spec"].get("method"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from steep.bench.rows import Row
 from steep.report.formats import number, signed
@@ -10,7 +10,7 @@ from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, pla
 
 _APART = {
     "precision": "{}",
-    "weights_sha256": "weights {:.12}",
+    "weights_sha256": "weights {}",
     "batch_size": "batch {}",
     "delta": "delta {}",
     "channels": "{} channels",
@@ -43,10 +43,11 @@ def titled(table: Table) -> str:
     return ", ".join([table.title, *filter(None, more)])
 
 
-def titles(tables: Sequence[Table]) -> dict[int, str]:
+def titles(tables: Sequence[Table], names: Mapping[str, str] | None = None) -> dict[int, str]:
     """Give each table's title by its id; of those that share one, with what they differ in.
 
-    Where one model was trained more than once, every table under the same protocol says which it is of.
+    Where one model was trained more than once, every table under the same protocol says which it is of: by the first
+    twelve digits of its weights, or by the name that `names` has for them.
     """
     alike: dict[str, list[Table]] = {}
     trained: dict[tuple[str, ...], set[str]] = {}
@@ -58,7 +59,9 @@ def titles(tables: Sequence[Table]) -> dict[int, str]:
         differ = {name for name in _APART if len({str(table.spec.get(name)) for table in own}) > 1}
         for table in own:
             apart = differ | ({"weights_sha256"} if len(trained[_trained(table)]) > 1 else set())
-            said = [_APART[name].format(table.spec.get(name)) for name in _APART if name in apart]
+            weights = str(table.spec.get("weights_sha256"))[:12]
+            spec = {**table.spec, "weights_sha256": (names or {}).get(weights, weights)}
+            said = [_APART[name].format(spec.get(name)) for name in _APART if name in apart]
             found[id(table)] = ", ".join([title, *said])
     return found
 

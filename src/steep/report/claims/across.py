@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from steep.bench.rows import Row
 from steep.report.claims.calibrated import best_calibrated
@@ -11,7 +12,7 @@ from steep.report.claims.ranking import best, best_of_tuned
 from steep.report.claims.samples import closer
 from steep.report.claims.sensitivity import stable
 from steep.report.claims.severity import grows, mild
-from steep.report.claims.verdict import Claim
+from steep.report.claims.verdict import UNKNOWN, Claim
 from steep.report.tables import Table
 
 
@@ -19,7 +20,8 @@ def across(tables: Sequence[Table], analyses: Sequence[Row] = (), tuned: Sequenc
     """Check every claim of the paper.
 
     Args:
-        tables: as `tables.build` makes them; of several that fit a claim the one of whole sets and most images counts.
+        tables: as `tables.build` makes them; of several of one training that fit a claim that of whole sets and most
+            images counts; every training has its own verdict.
         analyses: flat rows of `steep analyze`.
         tuned: tables that have lines in the setting `tuned` beside the paper's.
 
@@ -27,12 +29,34 @@ def across(tables: Sequence[Table], analyses: Sequence[Row] = (), tuned: Sequenc
     {'not measured'}
     """
     return [
-        *best(tables),
+        *_of_each(tables, best(tables), best),
         *best_of_tuned(tuned),
-        *best_calibrated(tables, analyses),
-        *correlates(tables, analyses),
-        *grows(tables),
+        *_of_each(tables, best_calibrated(tables, analyses), lambda own: best_calibrated(own, ())),
+        *_of_each(tables, correlates(tables, analyses), lambda own: correlates(own, ())),
+        *_of_each(tables, grows(tables), grows),
         *stable(tables, analyses),
         *closer(analyses),
-        *mild(tables),
+        *_of_each(tables, mild(tables), mild),
     ]
+
+
+def _of_each(
+    tables: Sequence[Table], together: Iterable[Claim], claims: Callable[[Sequence[Table]], Iterable[Claim]]
+) -> list[Claim]:
+    """Hold claims against each training by itself: what is true of one source model need not be of another.
+
+    Where none of them decides a claim, what all tables together say of it stays.
+    """
+    trainings: dict[str, list[Table]] = {}
+    for table in tables:
+        trainings.setdefault(str(table.spec.get("weights_sha256")), []).append(table)
+    decided: dict[tuple[str, str], list[Claim]] = {}
+    for weights, own in trainings.items():
+        for claim in claims(own):
+            if claim.verdict != UNKNOWN:
+                decided.setdefault((claim.text, claim.where), []).append(replace(claim, weights=weights[:12]))
+    told: dict[tuple[str, str], list[Claim]] = {}
+    for claim in together:
+        known = decided.pop((claim.text, claim.where), [claim])
+        told[claim.text, claim.where] = known if len(known) > 1 else [replace(one, weights="") for one in known]
+    return [claim for own in (*told.values(), *decided.values()) for claim in own]

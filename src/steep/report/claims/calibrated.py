@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from steep import recipes
 from steep.bench.rows import Row
-from steep.report.claims.choosing import MODEL, about
+from steep.report.claims.choosing import MODEL, about, limited
 from steep.report.claims.verdict import Claim, decided, line_of, missing, origin, told
 from steep.report.formats import number
 from steep.report.noise import Calibration, Measured, calibrated, calibration, places, whole_seeds
@@ -52,8 +52,8 @@ def best_calibrated(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterato
                 here += f"; TEA's worst bin holds {found.errors['tea'].worst:,} of {found.errors['tea'].n:,} answers"
             if kind == "clean":
                 here += f"; paper {number(-said[name])} against source"
-            limit = f" (first {found.limit:,} images)" if found.limit else ""
-            yield Claim(text, here, decided(values[rival] - own), f"{where}, {MODEL}{limit}", found.origin)
+            part = limited(found.limit)
+            yield Claim(text, here, decided(values[rival] - own), f"{where}, {MODEL}", found.origin, part)
 
 
 def _bench(tables: Sequence[Table], kind: str) -> _Found | None:

@@ -55,7 +55,10 @@ def images(lines: Iterable[Line]) -> list[int]:
     return sorted({int(row["n"]) for line in lines for row in line.rows})
 
 
-def limited(table: Table) -> str:
-    """Say where only some images of each set were run."""
-    limit = table.spec.get("limit")
-    return f" (first {limit:,} images)" if limit else ""
+def limited(limit: int | None) -> str:
+    """Say where only some images of each set were run.
+
+    >>> limited(2000), limited(None)
+    ('first 2,000 images', '')
+    """
+    return f"first {limit:,} images" if limit else ""

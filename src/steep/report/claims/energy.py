@@ -25,7 +25,7 @@ def correlates(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Cla
     for data in CORRUPTED:
         for severities in ((5,), EVERY):
             where = named(data, MODEL, severities=severities)
-            points, source, more = _measured(tables, analyses, data, severities)
+            points, source, part = _measured(tables, analyses, data, severities)
             if set(points) != {(shift, level) for shift in benchmark() for level in severities}:
                 yield missing(text, where, "no rows of tea and source on all 15 corruptions with their energies")
                 continue
@@ -43,7 +43,7 @@ def correlates(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Cla
                 every = rank_correlation([p[0] for p in points.values()], [p[1] for p in points.values()])
                 here += f"; {number(every)} over all {len(points)} points, which hang together"
             verdict = NOISE if chance >= SURE else HOLDS if rank > 0 else FAILS
-            yield Claim(text, here, verdict, where + more, source)
+            yield Claim(text, here, verdict, where, source, part)
 
 
 def _measured(
@@ -56,7 +56,7 @@ def _measured(
                if p["method"] == "tea"}  # fmt: skip
         whole = len(own) == len(severities) * len(benchmark())
         if whole and tea is not None and source is not None:
-            return own, origin(viewed(table, tea, source)), limited(table)
+            return own, origin(viewed(table, tea, source)), limited(table.spec.get("limit"))
     parted: dict[tuple[object, ...], dict[tuple[str, int], list[Row]]] = {}
     for row in analyses:
         about = (row["analysis"], row.get("part"), row.get("label"), row.get("data"), row.get("model"))
@@ -75,8 +75,8 @@ def _measured(
                 for place, own in found.items()
             }
             seeds = len({row.get("seed") for row in rows})
-            more = f" (first {limit:,} images)" if limit else ""
-            return points, told(sorted({int(row["n"]) for row in rows}), [seeds], [file]), more
+            part = limited(limit if isinstance(limit, int) else None)
+            return points, told(sorted({int(row["n"]) for row in rows}), [seeds], [file]), part
     return {}, "", ""
 
 

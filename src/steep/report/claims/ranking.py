@@ -40,10 +40,11 @@ def best_of_tuned(tuned: Sequence[Table]) -> Iterator[Claim]:
         known = [(value, line) for line in lines if (value := average(table, line, MEAN)) is not None]
         if len(known) == len(lines):
             best, line = max(known, key=lambda pair: pair[0].value)
-            where = named(table.spec["data"], table.spec["model"], severities=table.severities) + limited(table)
+            where = named(table.spec["data"], table.spec["model"], severities=table.severities)
             here = f"{number(own[0].value)}, {own[0] - best} against {line.name}"
             rows = viewed(table, own[2], line, *(tea for tea in [line_of(table, "tea")] if tea))
-            yield Claim(text, here, decided(own[0] - best, own[1]), where, origin(rows))
+            part = limited(table.spec.get("limit"))
+            yield Claim(text, here, decided(own[0] - best, own[1]), where, origin(rows), part)
 
 
 def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked: bool = False) -> Claim:
@@ -70,7 +71,8 @@ def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked
         found = {column: first(table, column, frozenset(figures)) for column in columns}
         if not lacking and None not in found.values():
             break
-        unfinished.append(f"not finished: {', '.join(lacking) or 'some shifts'}{limited(table)}")
+        some = limited(table.spec.get("limit"))
+        unfinished.append(f"not finished: {', '.join(lacking) or 'some shifts'}" + (f" ({some})" if some else ""))
     else:
         return missing(text, where, "; ".join(unfinished))
     told, ahead = [], []
@@ -81,7 +83,8 @@ def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked
             told.append(f"{word}{number(own.value)}, {shown} against {other.name}")
             ahead.append(-away if theirs < 0 else away)
     rows = viewed(table, *(line for line in table.lines if line.name in figures))
-    return Claim(text, "; ".join(told) + paper, decided(*ahead), where + limited(table), origin(rows))
+    part = limited(table.spec.get("limit"))
+    return Claim(text, "; ".join(told) + paper, decided(*ahead), where, origin(rows), part)
 
 
 def _blocks() -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from steep.bench.rows import Row
-from steep.report.claims.choosing import MODEL, about
+from steep.report.claims.choosing import MODEL, about, limited
 from steep.report.claims.verdict import Claim, baselines, decided, missing, told
 from steep.report.formats import number
 from steep.report.noise import Measured, Point, accuracy, places
@@ -33,20 +33,22 @@ def stable(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Claim]:
         best, worst = (choose(values, key=lambda v: values[v].value) for choose in (max, min))
         spread = values[best] - values[worst]
         shifts, limit = len({row["shift"] for row in rows}), rows[0].get("limit")
-        where += f", {shifts} corruption{'s' if shifts > 1 else ''}" + (f" (first {limit:,} images)" if limit else "")
+        where += f", {shifts} corruption{'s' if shifts > 1 else ''}"
+        part = limited(limit)
         seeds = [len({row.get("seed") for row in rows})]
         source = told(sorted({int(row["n"]) for row in rows}), seeds, [rows[0].get("run")])
         here = (
             f"{number(values[worst].value)} at {worst:g} to {number(values[best].value)} at {best:g}: "
             f"a spread of {number(spread.value)} ± {number(spread.error)} over {len(values)} values"
         )
-        yield Claim(text, here, decided(Measured(STABLE - spread.value, spread.error)), where, source)
+        yield Claim(text, here, decided(Measured(STABLE - spread.value, spread.error)), where, source, part)
         rival = _rival(tables, rows)
         if rival is None:
             yield missing(ahead, where, "no rows of the other methods on the same images")
         else:
             away = values[worst] - rival[0]
-            yield Claim(ahead, f"at its worst, {worst:g}, {away} against {rival[1]}", decided(away), where, source)
+            here = f"at its worst, {worst:g}, {away} against {rival[1]}"
+            yield Claim(ahead, here, decided(away), where, source, part)
 
 
 def _fitting(analyses: Sequence[Row], parameter: str, low: float, high: float) -> list[Row]:

@@ -21,6 +21,18 @@ class Claim:
     verdict: str  # one of VERDICTS
     where: str = ""  # on what data and model
     origin: str = ""  # images, seeds and files
+    part: str = ""  # which images of a set, where not all
+    weights: str = ""  # of which training, where there were several
+
+    @property
+    def on(self) -> str:
+        """Say on what it is, to the part of the sets and the training.
+
+        >>> Claim("TEA leads", "", HOLDS, "cifar10-c", part="first 2,000 images", weights="42097c58a767").on
+        'cifar10-c, weights 42097c58a767 (first 2,000 images)'
+        """
+        where = f"{self.where}, weights {self.weights}" if self.weights else self.where
+        return f"{where} ({self.part})" if self.part else where
 
     @property
     def holds(self) -> bool:
