@@ -16,7 +16,7 @@ from steep.bench.rows import read
 from steep.data import PROTOCOLS, ImageSet, Shift, stream
 
 DOCS = Path(__file__).parents[1]
-ROWS = DOCS.parent / "results" / "cifar10-c-severity-5.jsonl"
+ROWS = DOCS.parent / "results" / "cifar10-c-40-epochs-h200.jsonl"
 SHOWN = {"source": "as trained", "bn": "bn", "tent": "tent", "tea": "tea"}
 COLOURS = ["#9aa0a6", "#f2b134", "#4a90d9", "#00796b"]
 
