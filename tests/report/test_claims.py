@@ -435,8 +435,8 @@ def test_every_training_has_its_own_verdict() -> None:
     told = [(c.verdict, c.on) for c in across(build(rows)) if c.text == FIRST and c.where == AT_5]
     a, b = f"{AT_5}, weights {'a' * 12}", f"{AT_5}, weights {'b' * 12} (first 2,000 images)"
     assert sorted(told) == sorted([(HOLDS, a), (FAILS, b)])  # and nothing of the one that was only begun
-    alone = grid(ten(0.9), **good) + grid({"source": 0.5}, **begun)
-    assert found(alone, FIRST, AT_5).on == AT_5  # one verdict needs no name
+    assert found(grid(ten(0.9), **good) + grid({"source": 0.5}, **begun), FIRST, AT_5).on == a  # there is another
+    assert found(grid(ten(0.9), **good), FIRST, AT_5).on == AT_5
 
 
 def test_one_table_says_within_noise_too() -> None:

@@ -190,6 +190,15 @@ def test_weights_without_a_training_row_are_said(tmp_path: Path) -> None:
     ]
 
 
+def test_two_trainings_do_not_add_up_to_a_recipe() -> None:
+    every = grid(ten(0.9))
+    halves = [{**row, "spec": {**row["spec"], "weights_sha256": "ab"[i < 90] * 64}} for i, row in enumerate(every)]
+    counts = {c.recipe: (c.here, c.wanted) for c in coverage(every, [])}
+    some = {c.recipe: c.here for c in coverage(halves, [])}
+    here, wanted = counts["appendix-cifar10"]
+    assert (here, wanted, some["appendix-cifar10"]) == (150, 165, 90)  # tea-fast is the eleventh
+
+
 def test_a_training_that_was_kept_is_named_by_its_epochs(tmp_path: Path) -> None:
     shared = {"architecture": "wrn-28-10", "data": "cifar10", "seed": 0, "history": [], "device": "cpu"}
     more = {"accuracy": 0.9, "test_images": 100, "image_shape": [32, 32, 3]}

@@ -17,12 +17,8 @@ from steep.report.tables import Table, plain
 
 Wanted: TypeAlias = tuple[str, str, int, str]  # source, shift, severity, label
 _DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
-_TRAINED = {
-    "epochs": None,
-    "warmup_epochs": 0,
-    "size": None,
-    "pad": 0,
-}  # what our trainings set otherwise, as it is else
+_DEFAULTS = {"warmup_epochs": 0, "size": None, "limit": None, "label_smoothing": 0}  # of a recipe that is silent
+_UNFELT = {"recipe", "evaluate_every", "checkpoint_minutes"}  # of a training: change no weight
 _SHIFT_BY_SHIFT = ("reset", "label-shift")
 
 
@@ -107,26 +103,29 @@ def command(table: Table) -> str | None:
 def training(row: Row) -> str | None:
     """Give the command that trains a source model as its row says, where a packaged recipe does.
 
-    >>> spec = {"epochs": 40, "warmup_epochs": 0.0, "pad": 4, "evaluate_every": 20}
+    >>> spec = {"epochs": 40, "warmup_epochs": 0.0, "lr": 0.05, "pad": 4, "evaluate_every": 20}
     >>> training({"recipe": "train-cifar10-wrn-28-10", "spec": spec})
-    'steep train train-cifar10-wrn-28-10 --set epochs=40'
+    'steep train train-cifar10-wrn-28-10 --set epochs=40 --set lr=0.05'
     """
     name, spec = row.get("recipe"), row.get("spec", {})
     if name not in recipes.names("train"):
         return None
-    recipe = recipes.read(name)
-    usual = {key: recipe.get(key, value) for key, value in _TRAINED.items()}
-    said = [f"--set {key}={spec[key]:g}" for key in _TRAINED if spec.get(key) not in (usual[key], None)]
+    usual = {**_DEFAULTS, **recipes.read(name)}
+    other = {key: spec[key] for key in sorted(spec.keys() & usual.keys() - _UNFELT) if spec[key] != usual[key]}
+    said = [f"--set {key}={f'{own:g}' if isinstance(own, float) else own}" for key, own in other.items()]
     return " ".join([f"steep train {name}", *said])
 
 
 def _bench(name: str, recipe: Mapping[str, Any], rows: Sequence[Row]) -> Coverage:
     wanted = _wanted(recipe)
-    here: dict[Wanted, set[int | None]] = {}
+    trainings: dict[str, dict[str, dict[Wanted, set[int | None]]]] = {}  # by source domain and weights
     for row in rows:
         place = _place(row) if _same(recipe, row["spec"]) else None
         if place in wanted and place is not None:
-            here.setdefault(place, set()).add(row["spec"].get("limit"))
+            own = trainings.setdefault(place[0], {}).setdefault(str(row["spec"].get("weights_sha256")), {})
+            own.setdefault(place, set()).add(row["spec"].get("limit"))
+    # two halves by two source models are no whole: of each source domain that training counts which has most
+    here = {place: limits for own in trainings.values() for place, limits in max(own.values(), key=_most).items()}
     limits = {min(own, key=lambda limit: -(limit or 1 << 40)) for own in here.values()} - {None, recipe.get("limit")}
     lacks = [f"{what} {', '.join(names)}" for what, names in _whole(wanted, wanted - set(here)).items() if names]
     lacks += ["some cells"] if not lacks and len(here) < len(wanted) else []
@@ -139,6 +138,11 @@ def _bench(name: str, recipe: Mapping[str, Any], rows: Sequence[Row]) -> Coverag
         "; ".join(lacks) if here else "",
         tuple(sorted(limit for limit in limits if limit)),
     )
+
+
+def _most(here: Mapping[Wanted, set[int | None]]) -> tuple[int, int]:
+    """Rank by cells, then by those of whole sets."""
+    return len(here), sum(None in limits for limits in here.values())
 
 
 def _whole(wanted: set[Wanted], missing: set[Wanted]) -> dict[str, list[str]]:

@@ -77,10 +77,11 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
         if len(kinds) != 1:
             found = "none" if not rows else "several: " + "; ".join(" ".join(kind) for kind in sorted(kinds))
             raise InputError(f"{where}: expected {match[0]} to be rows of one {', '.join(_ONE)} in {name}, got {found}")
-        there = {row["spec"]["shift"] for row in every} - {"clean"}
-        if not match["shift"] and (lacking := there - {row["spec"]["shift"] for row in rows}):
+        others = [row for row in every if match["shift"] in (None, _label(row))]  # whose corruptions it is to have
+        lacking = {row["spec"]["shift"] for row in others} - {row["spec"]["shift"] for row in rows} - {"clean"}
+        if lacking:
             raise InputError(
-                f"{where}: expected {match[0]} to have every corruption in {name}, "
+                f"{where}: expected {match[0]} to have every corruption of {match['shift'] or name}, "
                 f"it lacks {', '.join(sorted(lacking))}. "
                 f"For the mean over those it has: {{{match['label']}@{match['label']}}}"
             )

@@ -28,7 +28,8 @@ def across(tables: Sequence[Table], analyses: Sequence[Row] = (), tuned: Sequenc
     >>> {claim.verdict for claim in across([])}
     {'not measured'}
     """
-    return [
+    known = _several(tables)
+    every = [
         *_of_each(tables, best(tables), best),
         *best_of_tuned(tuned),
         *_of_each(tables, best_calibrated(tables, analyses), lambda own: best_calibrated(own, ())),
@@ -38,6 +39,7 @@ def across(tables: Sequence[Table], analyses: Sequence[Row] = (), tuned: Sequenc
         *closer(analyses),
         *_of_each(tables, mild(tables), mild),
     ]
+    return [claim if claim.weights in known else replace(claim, weights="") for claim in every]
 
 
 def _of_each(
@@ -49,14 +51,24 @@ def _of_each(
     """
     trainings: dict[str, list[Table]] = {}
     for table in tables:
-        trainings.setdefault(str(table.spec.get("weights_sha256")), []).append(table)
+        trainings.setdefault(_weights(table), []).append(table)
     decided: dict[tuple[str, str], list[Claim]] = {}
     for weights, own in trainings.items():
         for claim in claims(own):
             if claim.verdict != UNKNOWN:
-                decided.setdefault((claim.text, claim.where), []).append(replace(claim, weights=weights[:12]))
-    told: dict[tuple[str, str], list[Claim]] = {}
-    for claim in together:
-        known = decided.pop((claim.text, claim.where), [claim])
-        told[claim.text, claim.where] = known if len(known) > 1 else [replace(one, weights="") for one in known]
-    return [claim for own in (*told.values(), *decided.values()) for claim in own]
+                decided.setdefault((claim.text, claim.where), []).append(replace(claim, weights=weights))
+    told = [decided.pop((claim.text, claim.where), [claim]) for claim in together]
+    return [claim for own in (*told, *decided.values()) for claim in own]
+
+
+def _several(tables: Iterable[Table]) -> set[str]:
+    """Give the weights of models that were trained more than once for the same thing: theirs have to be named."""
+    found: dict[tuple[object, ...], set[str]] = {}
+    for table in tables:
+        kind = tuple(table.spec.get(name) for name in ("data", "model", "source", "size"))
+        found.setdefault(kind, set()).add(_weights(table))
+    return {weights for own in found.values() if len(own) > 1 for weights in own}
+
+
+def _weights(table: Table) -> str:
+    return str(table.spec.get("weights_sha256"))[:12]

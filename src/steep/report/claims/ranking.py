@@ -43,8 +43,8 @@ def best_of_tuned(tuned: Sequence[Table]) -> Iterator[Claim]:
             where = named(table.spec["data"], table.spec["model"], severities=table.severities)
             here = f"{number(own[0].value)}, {own[0] - best} against {line.name}"
             rows = viewed(table, own[2], line, *(tea for tea in [line_of(table, "tea")] if tea))
-            part = limited(table.spec.get("limit"))
-            yield Claim(text, here, decided(own[0] - best, own[1]), where, origin(rows), part)
+            part, weights = limited(table.spec.get("limit")), str(table.spec.get("weights_sha256"))[:12]
+            yield Claim(text, here, decided(own[0] - best, own[1]), where, origin(rows), part, weights)
 
 
 def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked: bool = False) -> Claim:

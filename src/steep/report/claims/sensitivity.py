@@ -34,21 +34,21 @@ def stable(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Claim]:
         spread = values[best] - values[worst]
         shifts, limit = len({row["shift"] for row in rows}), rows[0].get("limit")
         where += f", {shifts} corruption{'s' if shifts > 1 else ''}"
-        part = limited(limit)
+        part, weights = limited(limit), str(rows[0].get("weights_sha256"))[:12]
         seeds = [len({row.get("seed") for row in rows})]
         source = told(sorted({int(row["n"]) for row in rows}), seeds, [rows[0].get("run")])
         here = (
             f"{number(values[worst].value)} at {worst:g} to {number(values[best].value)} at {best:g}: "
             f"a spread of {number(spread.value)} ± {number(spread.error)} over {len(values)} values"
         )
-        yield Claim(text, here, decided(Measured(STABLE - spread.value, spread.error)), where, source, part)
+        yield Claim(text, here, decided(Measured(STABLE - spread.value, spread.error)), where, source, part, weights)
         rival = _rival(tables, rows)
         if rival is None:
             yield missing(ahead, where, "no rows of the other methods on the same images")
         else:
             away = values[worst] - rival[0]
             here = f"at its worst, {worst:g}, {away} against {rival[1]}"
-            yield Claim(ahead, here, decided(away), where, source, part)
+            yield Claim(ahead, here, decided(away), where, source, part, weights)
 
 
 def _fitting(analyses: Sequence[Row], parameter: str, low: float, high: float) -> list[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from steep.bench.rows import Row
-from steep.report.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, named
+from steep.report.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, named
 from steep.report.claims.verdict import FAILS, HOLDS, NOISE, Claim, baselines, decided, line_of, missing, origin
 from steep.report.formats import number, signed
 from steep.report.noise import Measured, accuracy, places
@@ -38,12 +38,12 @@ def grows(tables: Sequence[Table]) -> Iterator[Claim]:
             continue
         rows = [row for level in levels.values() for row in level.rows]
         gains = [levels[level].over_source for level in EVERY]
-        yield Claim(text, _told(gains), _rising(gains), where, origin(rows))
+        yield Claim(text, _told(gains), _rising(gains), where, origin(rows), _part(rows))
         best = [levels[level].over_best for level in EVERY]
         known = [gain for gain in best if gain is not None]
         if len(known) == len(EVERY):
             rivals = ", ".join(dict.fromkeys(levels[level].best for level in EVERY))
-            yield Claim(more, f"{_told(known)} (best: {rivals})", _rising(known), where, origin(rows))
+            yield Claim(more, f"{_told(known)} (best: {rivals})", _rising(known), where, origin(rows), _part(rows))
 
 
 def mild(tables: Sequence[Table]) -> Iterator[Claim]:
@@ -63,7 +63,7 @@ def mild(tables: Sequence[Table]) -> Iterator[Claim]:
             if rest:
                 value, rival = max(rest, key=lambda pair: pair[0].value)
                 said += f", {own - value} against {rival}"
-            yield Claim(text, said, decided(-away), where, origin(rows))
+            yield Claim(text, said, decided(-away), where, origin(rows), _part(rows))
 
 
 def _at(
@@ -131,6 +131,12 @@ def _levels(tables: Sequence[Table]) -> dict[int, Level]:
             if severity not in found or size > found[severity][0]:
                 found[severity] = (size, level)
     return {severity: level for severity, (_, level) in sorted(found.items())}
+
+
+def _part(rows: Sequence[Row]) -> str:
+    """Say where only some images of each set were run, if as many at every severity."""
+    limits = {row["spec"].get("limit") for row in rows}
+    return limited(limits.pop()) if len(limits) == 1 else ""
 
 
 def _mean(line: Line, severity: int) -> Measured | None:
