@@ -7,8 +7,8 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -65,16 +65,14 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     >>> [entry.name for entry in folder.iterdir()]
     ['a.txt']
     """
-    temporary: Path | None = None
     with explained(path):
         make_folder(path.parent)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
                 flush(file)
-            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp is private; a data file follows the umask
             os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException:
@@ -130,9 +128,3 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path}: not JSON ({error}). Delete it or bring back the original") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

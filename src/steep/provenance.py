@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,8 @@ def peak_memory(device: torch.device) -> dict[str, int | str]:
     """Give the most memory held: by tensors on a GPU since its counter was reset, else by the process so far."""
     if device.type == "cuda":
         return {"bytes": torch.cuda.max_memory_allocated(device), "of": "tensors on the device"}
+    if sys.platform == "win32":
+        return {"bytes": 0, "of": "nothing: this system does not say"}
     import resource
 
     unit = 1 if platform.system() == "Darwin" else 1024

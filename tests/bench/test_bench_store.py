@@ -164,3 +164,10 @@ def test_rows_of_two_writers_arrive_whole(tmp_path: Path) -> None:
     both = [subprocess.Popen([*command, name], env={**os.environ, "PYTHONPATH": str(SRC)}) for name in "ab"]
     assert [process.wait() for process in both] == [0, 0]
     assert len({r["key"] for r in read(tmp_path)}) == 120
+
+
+def test_where_files_cannot_be_locked_a_store_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(StoreError, match="Use WSL"):
+        Store(tmp_path)
+    assert list(tmp_path.iterdir()) == []

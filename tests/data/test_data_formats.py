@@ -17,7 +17,7 @@ from tiny_sets import Tiny, hostile, python2_batch, sha, tarball, write_pickles,
 
 from steep.data import known, load
 from steep.data.archives import unpack
-from steep.data.formats import natural
+from steep.data.formats import natural, picture
 from steep.data.pickles import read_batch
 from steep.errors import DataError
 
@@ -273,3 +273,18 @@ def test_natural_order() -> None:
         "val_10.JPEG",
         "val_100.JPEG",
     ]
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_pictures_of_16_bits_keep_their_range(tmp_path: Path, suffix: str) -> None:
+    deep = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    Image.fromarray(deep).save(tmp_path / f"deep.{suffix}")
+    found = picture(tmp_path / f"deep.{suffix}")
+    assert found.shape == (16, 16, 3)
+    assert np.array_equal(found[..., 0], np.arange(256).reshape(16, 16))
+
+
+def test_pictures_of_no_known_range_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)).save(tmp_path / "float.tif")
+    with pytest.raises(DataError, match="save it with 8 or 16"):
+        picture(tmp_path / "float.tif")

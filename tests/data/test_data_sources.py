@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import importlib.util
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,15 @@ def test_writing_keeps_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -
         broken()
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_follows_the_umask_and_nobody_elses_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, "umask", None)  # of the whole process, so of other threads too
+            with files.writing(tmp_path / "a.txt") as file:
+                file.write(b"whole")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o640

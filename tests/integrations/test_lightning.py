@@ -104,3 +104,13 @@ def test_a_run_that_fails_gives_the_module_back_too(trainer):
 def test_a_part_that_is_not_there(trainer):
     with pytest.raises(InputError, match=r"module: expected a part of Module \(net\)"):
         trainer(AdaptCallback("tent", module="nett")).test(Module(), loader(), verbose=False)
+
+
+def test_a_forward_of_the_modules_own_is_given_back():
+    module = Module(True)
+    module.net.forward = own = lambda x: x.flatten(1)[:, :3]
+    callback = AdaptCallback("source", module="net")
+    callback.on_test_start(None, module)
+    assert module.net.forward is not own
+    callback.on_test_end(None, module)
+    assert module.net.forward is own

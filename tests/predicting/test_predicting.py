@@ -372,3 +372,18 @@ def test_a_name_does_not_speak_to_the_terminal(weights, folder, tmp_path, capsys
     said = capsys.readouterr().err
     assert "\x1b" not in said
     assert r"3/zz\x1b[31m:two:[red].png" in said
+
+
+def test_a_factory_may_use_dataclasses_and_the_files_beside_it(weights, folder, tmp_path, capsys):
+    (tmp_path / "beside_it.py").write_text("DEPTH = 10\n")
+    (tmp_path / "mine.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "import steep\nfrom beside_it import DEPTH\n\n"
+        "@dataclass\nclass Plan:\n    width: int = 1\n\n"
+        "def net(num_classes):\n    import beside_it\n"
+        "    return steep.models.build(f'wrn-{beside_it.DEPTH}-{Plan().width}', num_classes, in_channels=1)\n"
+    )
+    before = list(sys.path)
+    words = ["--weights", weights, "--images", folder, "--method", "source", "--out", tmp_path / "a.csv"]
+    assert main(["predict", "--model", f"{tmp_path / 'mine.py'}:net", *map(str, words)]) == 0, capsys.readouterr().err
+    assert sys.path == before

@@ -253,3 +253,19 @@ def test_dry_run_shows_and_writes_nothing(tmp_path, capsys):
     assert "36.48 M parameters" in told
     assert "missing. Run: steep data fetch cifar10" in told
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_the_weights_are_written_stops_after_them(tmp_path, monkeypatch):
+    from steep.training import loop
+
+    finish = loop._finish
+
+    def interrupted(run, out):
+        signal.raise_signal(signal.SIGINT)
+        return finish(run, out)
+
+    monkeypatch.setattr(loop, "_finish", interrupted)
+    out = tmp_path / "digits.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        train(short(epochs=1, warmup_epochs=0), out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.json", "digits.safetensors"]

@@ -8,14 +8,17 @@ dies, so a claim can not outlive its owner and nothing has to expire.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from steep.bench.rows import Row, StoreError, decode, encode, file_of, parse
+
+if sys.platform != "win32":
+    import fcntl
 
 
 class Store:
@@ -31,6 +34,8 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = file_of(path)
+        if sys.platform == "win32":
+            raise StoreError(f"{self.path}: several processes share a store by locks that Windows has not. Use WSL")
         self.notes: list[str] = []  # what had to be repaired
         self._rows: dict[str, Row] = {}
         self._read = 0  # bytes of the file already in _rows

@@ -41,6 +41,7 @@ class AdaptCallback(Callback):
         self.method, self.module, self.options = method, module, options
         self.adapter: Adapter | None = None
         self._adapted: nn.Module | None = None  # the part whose forward is ours for now
+        self._own: Any = None  # a forward the part had beside its class's
 
     def _begin(self, pl_module: LightningModule) -> None:
         try:
@@ -54,13 +55,15 @@ class AdaptCallback(Callback):
         def forward(x: Tensor) -> Tensor:
             return adapter(x)
 
-        self.adapter, self._adapted = adapter, part
+        self.adapter, self._adapted, self._own = adapter, part, vars(part).get("forward")
         part.forward = forward
 
     def _end(self) -> None:
         if self._adapted is not None:
             del self._adapted.forward  # the class's own shows again
-            self._adapted = None
+            if self._own is not None:
+                self._adapted.forward = self._own
+            self._adapted = self._own = None
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to adapt."""

@@ -6,14 +6,17 @@ and weights are read as tensors, never as programs.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -151,16 +154,31 @@ def _from_file(path: Path, factory: str, count: int) -> nn.Module:
     loader = spec.loader
     module = importlib.util.module_from_spec(spec)
     where = f"{path}:{factory}"
-    _attempt(where, lambda: loader.exec_module(module))
-    make = getattr(module, factory, None)
-    if not callable(make):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown(f"factory in {path}", factory, functions)
-    takes = "num_classes" in inspect.signature(make).parameters
-    model = _attempt(where, lambda: make(num_classes=count) if takes and count else make())
+    with _importable(spec.name, module, path.parent):
+        _attempt(where, lambda: loader.exec_module(module))
+        make = getattr(module, factory, None)
+        if not callable(make):
+            functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            raise unknown(f"factory in {path}", factory, functions)
+        takes = "num_classes" in inspect.signature(make).parameters
+        model = _attempt(where, lambda: make(num_classes=count) if takes and count else make())
     if not isinstance(model, nn.Module):
         raise InputError(f"model {where}: expected it to return a torch.nn.Module, got {type(model).__name__}")
     return model
+
+
+@contextlib.contextmanager
+def _importable(name: str, module: ModuleType, folder: Path) -> Iterator[None]:
+    """As when Python runs a file: dataclasses find the module by its name, and imports find the files beside it."""
+    sys.modules[name] = module
+    sys.path.insert(0, str(folder.absolute()))
+    try:
+        yield
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(folder.absolute()))
 
 
 def _timm(name: str, count: int, pretrained: bool) -> _Made:

@@ -125,6 +125,7 @@ def train(
         _Loop(run, checkpoint, progress, interrupt).go()
         trained = _finish(run, out)
     checkpoint.unlink(missing_ok=True)
+    interrupt.pass_on()  # one that came while the weights were written
     return trained
 
 
