@@ -288,3 +288,17 @@ def test_pictures_of_no_known_range_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)).save(tmp_path / "float.tif")
     with pytest.raises(DataError, match="save it with 8 or 16"):
         picture(tmp_path / "float.tif")
+
+
+@pytest.mark.parametrize(("tag", "turn"), [(1, 0), (3, 2), (6, 3), (8, 1)])  # quarter turns of what the camera stored
+def test_pictures_stand_as_the_camera_was_held(tmp_path: Path, tag: int, turn: int) -> None:
+    stored = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
+    notes = Image.Exif()
+    notes[0x0112] = tag
+    Image.fromarray(stored).save(tmp_path / "a.png", exif=notes)
+    assert np.array_equal(picture(tmp_path / "a.png")[..., 0], np.rot90(stored, turn))
+
+
+def test_damaged_notes_of_a_camera_do_not_spoil_the_picture(tmp_path: Path) -> None:
+    Image.fromarray(np.full((4, 4), 7, np.uint8)).save(tmp_path / "a.png", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert (picture(tmp_path / "a.png") == 7).all()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from steep.analysis import calibration as calibration_analysis
 from steep.errors import InputError, UnknownNameError
 from steep.methods import METHODS
 from steep.report import charts
@@ -233,6 +234,16 @@ def test_bins_and_gaps_are_in_percent_and_empty_bins_are_not_zero() -> None:
     text = json.dumps(CHARTS["calibration"](broken).to_dict())
     assert "ECE NaN" in text
     assert "7 answers not finite" in text
+
+
+def test_calibration_on_other_sets_is_no_comparison() -> None:
+    rows = ROWS["calibration"]
+    warned = "methods were not run on the same sets: do not compare them"
+    assert warned not in json.dumps(CHARTS["calibration"](rows).to_dict())
+    assert warned not in calibration_analysis.summary(rows)
+    other = [{**r, "shift": "fog"} if r["label"] == "tea" else r for r in rows]  # as many sets, and not the same
+    assert warned in json.dumps(CHARTS["calibration"](other).to_dict())
+    assert calibration_analysis.summary(other)[0] == warned
 
 
 def test_sensitivity_is_a_mean_over_seeds_then_over_corruptions() -> None:

@@ -76,8 +76,10 @@ def _errors(stored: Sequence[Row]) -> dict[str, Any]:
 
 
 def summary(found: Sequence[Row]) -> list[str]:
-    """Print the errors of each method."""
-    return [
+    """Print the errors of each method; errors on other sets are no comparison."""
+    sets = {(row["shift"], row["severity"], row["shifts"], row["seeds"]) for row in found if row["part"] == "errors"}
+    apart = ["methods were not run on the same sets: do not compare them"] if len(sets) > 1 else []
+    return apart + [
         f"{name}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
         f"accuracy {row['accuracy']:.2%} over {row['n']:,} answers"
         + (f"; {row['nonfinite']} answers are not finite" if row["nonfinite"] else "")

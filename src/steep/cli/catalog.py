@@ -23,14 +23,15 @@ def methods(name: Annotated[str | None, typer.Argument(help="One method only.")]
     Example: steep methods tea
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from steep.errors import unknown
     from steep.methods import METHODS, make
 
     if name is not None and name not in METHODS:
         raise unknown("method", name, METHODS)
-    table = Table("method", "predicts", "hyper-parameters (setting paper)", "tuned", "paper", show_lines=True)
+    folded = (Column(name, overflow="fold") for name in ("hyper-parameters (setting paper)", "tuned"))
+    table = Table(Column("method", min_width=8), "predicts", *folded, "paper", show_lines=True)
     for each in METHODS if name is None else [name]:
         paper, tuned = make(each), make(each, "tuned")
         values = {f.name: (getattr(paper, f.name), getattr(tuned, f.name)) for f in fields(paper)}
@@ -67,15 +68,16 @@ def recipes(
     Example: steep recipes --kind bench
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from steep.errors import unknown
     from steep.recipes import KINDS, names, read
 
     if kind is not None and kind not in KINDS:
         raise unknown("kind of recipe", kind, KINDS)
-    table = Table("recipe", "kind", "about")
-    for name in names(kind):
+    known = names(kind)
+    table = Table(Column("recipe", min_width=max(map(len, known))), "kind", "about")  # never cut: they are to be typed
+    for name in known:
         found = read(name)
         table.add_row(name, found["kind"], found.get("about", ""))
     Console().print(table, markup=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,10 @@ from steep.data.pickles import read_batch
 from steep.errors import DataError
 from steep.files import read_json
 
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
+if TYPE_CHECKING:
+    from PIL import Image
+
+PICTURES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
 
 
 class Decoded(NamedTuple):
@@ -50,7 +53,7 @@ class Format:
 
 
 def picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """Decode one picture file to uint8 RGB (H, W, 3), resized to a square of `size` where given."""
+    """Decode one picture file to uint8 RGB (H, W, 3), the right way up, resized to a square of `size` where given."""
     from PIL import Image
 
     try:
@@ -58,12 +61,23 @@ def picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
             if opened.mode in ("I", "F"):  # Pillow would cut every value off at 255
                 raise ValueError("32 bits a value: save it with 8 or 16, so that its range is known")
             deep = opened.mode.startswith("I;16")  # Pillow would cut these off too
-            rgb = (Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)) if deep else opened).convert("RGB")
+            grey = Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)) if deep else None
+            rgb = (grey or _upright(opened)).convert("RGB")
             if size is not None and rgb.size != (size, size):
                 rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
             return np.array(rgb)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{path}: not a readable picture ({error})") from error
+
+
+def _upright(opened: Image.Image) -> Image.Image:
+    """Turn a picture as its camera says it was held."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(opened)
+    except Exception:  # Pillow raises many kinds over notes of a camera that are damaged; the picture is not
+        return opened
 
 
 def pictures(paths: list[Path], size: int | None = None) -> Images:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from steep.data.arrays import as_images, read_npy, resized
 from steep.data.formats import PICTURES, picture
 from steep.errors import DataError, InputError
+
+_NAMED = (*PICTURES, ".avif", ".heic", ".heif")  # the last need a newer Pillow, or a plug-in: their rows say so
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +54,12 @@ class Pictures:
         index = {name: number for number, name in enumerate(classes)}
         found = [next((index[f] for f in reversed(folders) if f in index), None) for folders in self.folders]
         remark = None
-        if tops and all(label is None for label in found):
+        strangers = [i for i, label in enumerate(found) if label is None]
+        if tops and len(strangers) == len(found):
             remark = f"no folder is named like a class ({', '.join(tops[:3])}, …): accuracy not measured"
+        elif strangers:
+            first = self.names[strangers[0]]
+            remark = f"{len(strangers)} pictures lie in no folder of a class, such as {first}: accuracy is without them"
         return found, tuple(classes), remark
 
 
@@ -72,13 +78,7 @@ def open_pictures(path: str | os.PathLike[str]) -> Pictures:
         return _array(place)
     if not place.is_dir():
         raise DataError(f"{place}: expected a folder of pictures or a .npy file, got {_what(place)}")
-    files = sorted(
-        file
-        for file in place.rglob("*")
-        if file.suffix.lower() in PICTURES
-        and not any(part.startswith(".") for part in file.relative_to(place).parts)
-        and file.is_file()
-    )
+    files = sorted(_below(place))
     if not files:
         raise DataError(f"{place}: no picture in it or below it ({', '.join(PICTURES)})")
     inside = [file.relative_to(place) for file in files]
@@ -89,6 +89,18 @@ def open_pictures(path: str | os.PathLike[str]) -> Pictures:
     # As text throughout: a folder may become the name of a class, and its bytes may be no UTF-8.
     folders = tuple(tuple(map(_text, file.parts[:-1])) for file in inside)
     return Pictures(tuple(_text(file.as_posix()) for file in inside), folders, read)
+
+
+def _below(place: Path) -> Iterator[Path]:
+    """Find what is named as a picture, behind links too; one that cannot be read is found out when it is read."""
+    entered: set[Path] = set()
+    for folder, below, names in os.walk(place, followlinks=True):
+        real = Path(folder).resolve()
+        below[:] = [] if real in entered else [name for name in below if not name.startswith(".")]
+        if real not in entered:  # a link may lead back
+            entered.add(real)
+            own = (Path(folder, name) for name in names if not name.startswith("."))
+            yield from (file for file in own if file.suffix.lower() in _NAMED)
 
 
 def _array(file: Path) -> Pictures:

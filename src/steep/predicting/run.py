@@ -91,7 +91,8 @@ def predict(
         method = make(method, setting, **checked(method, setting, hyper or {}))
     adapter = adapt(model, method, steps=steps, episodic=episodic, seed=seed, device=device)
     source = adapt(model, "source", device=device)
-    labelled_folders = bool(pictures.folders) and all(pictures.folders)
+    # one picture beside the folders of classes must not bring those back into order
+    labelled_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)
     order = np.arange(len(pictures))
     if labelled_folders if shuffle is None else shuffle:
         order = np.random.default_rng(seed).permutation(order)

@@ -40,12 +40,13 @@ def chart(rows: Rows) -> Any:
         own = [row for row in found["bins"] if row["label"] == errors["label"]]
         panels.append(_panel(alt, own, errors, most, index % _COLUMNS == 0))
     every = some(rows, "calibration", "errors")
+    uneven = len({(row["shift"], row["shifts"], row["seeds"], row["n"]) for row in every}) > 1
     shifts = every[0]["shift"] if every[0]["shifts"] <= 3 else f"{every[0]['shifts']} shifts together"
+    shifts = "of each method its own sets" if uneven else shifts
     finer = f"; ECE, MCE: of {every[0]['error_bins']} finer bins" if every[0].get("error_bins") else ""
     said = [f"{shifts}{finer}"]
     said += ["bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated"]
-    uneven = len({(row["shifts"], row["seeds"], row["n"]) for row in every}) > 1
-    said += ["methods were not run on the same number of sets: compare with care"] if uneven else []
+    said += ["methods were not run on the same sets: do not compare them"] if uneven else []
     told = "; ".join(f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in found["errors"])
     return finish(
         alt.concat(*panels, columns=_COLUMNS, spacing=16),
