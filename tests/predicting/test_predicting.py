@@ -70,7 +70,7 @@ def recompute(weights: Path, images: np.ndarray, order: np.ndarray, batch: int, 
 
 
 def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys):
-    out, adapted, state = tmp_path / "p.csv", tmp_path / "adapted.safetensors", tmp_path / "state.pt"
+    out, adapted, state = tmp_path / "p.csv", tmp_path / "adapted.safetensors", tmp_path / "state.safetensors"
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder), "--out", str(out)]
     call += ["--method", "tent", "--set", "lr=0.002", "--batch-size", "25", "--seed", "3", "--device", "cpu"]
     assert main([*call, "--save-weights", str(adapted), "--save-state", str(state)]) == 0
@@ -95,8 +95,7 @@ def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys
     assert f"accuracy on 60: {right:.2%} with tent, {before:.2%} without adaptation" in said
     assert right > 0.5
 
-    again = steep.adapt(load_model("wrn-10-1", weights=weights).model, "tent", lr=0.002, seed=3)
-    again.load_state_dict(torch.load(state, weights_only=True))
+    again = steep.resume(state, load_model("wrn-10-1", weights=weights).model)
     stored = checkpoints.read(adapted).tensors
     assert all(torch.equal(value, stored[name]) for name, value in again.model.state_dict().items())
     assert load_model("wrn-10-1", weights=adapted, num_classes=10).channels == 1
@@ -372,6 +371,14 @@ def test_a_name_does_not_speak_to_the_terminal(weights, folder, tmp_path, capsys
     said = capsys.readouterr().err
     assert "\x1b" not in said
     assert r"3/zz\x1b[31m:two:[red].png" in said
+
+
+def test_weights_that_steep_train_made_are_found_by_their_name(weights, folder, tmp_path, monkeypatch):
+    (tmp_path / "data" / "weights").mkdir(parents=True)
+    (tmp_path / "data" / "weights" / "mine.safetensors").write_bytes(weights.read_bytes())
+    monkeypatch.setenv("STEEP_DATA", str(tmp_path / "data"))
+    words = ["--weights", "mine", "--images", str(folder), "--method", "source", "--out", str(tmp_path / "a.csv")]
+    assert main(["predict", "--model", "wrn-10-1", *words]) == 0
 
 
 def test_a_factory_may_use_dataclasses_and_the_files_beside_it(weights, folder, tmp_path, capsys):

@@ -63,7 +63,7 @@ def predict(
         Path | None, typer.Option("--save-weights", help="Write the adapted weights, .safetensors.")
     ] = None,
     save_state: Annotated[
-        Path | None, typer.Option("--save-state", help="Write the adapter's state, for load_state_dict().")
+        Path | None, typer.Option("--save-state", help="Write the adaptation, for steep.resume().")
     ] = None,
 ) -> None:
     """Predict a folder of pictures with a model that adapts to them.
@@ -174,16 +174,12 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 
 
 def _save(found: Predictions, method: str, weights: Path | None, state: Path | None) -> None:
-    import torch
-
-    from steep.files import writing
     from steep.models import checkpoints
 
     if weights is not None:
         checkpoints.save(found.adapter.model, weights, {"adapted": method})
     if state is not None:
-        with writing(state) as file:
-            torch.save(found.adapter.state_dict(), file)
+        found.adapter.save(state)
 
 
 def _tell(console: Console, found: Predictions, method: str, out: Path) -> None:

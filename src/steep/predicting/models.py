@@ -22,6 +22,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from steep import models
+from steep.data import default_root
 from steep.errors import CheckpointError, InputError, unknown
 from steep.models import checkpoints
 from steep.models.hub import Wants, wanted
@@ -123,14 +124,16 @@ def load_model(
 
 
 def find_weights(weights: str | os.PathLike[str] | None) -> Path:
-    """Return a file of weights as it is, or the file in the package that a bare name means.
+    """Return a file of weights as it is, or the one a bare name means: made by `steep train`, or in the package.
 
     >>> find_weights("mine/net.pt").name
     'net.pt'
     """
     path = Path(str(weights)).expanduser()
-    packaged = Path(str(resources.files("steep") / "assets" / f"{weights}.safetensors"))
-    return packaged if not path.exists() and path.name == str(weights) and packaged.is_file() else path
+    if path.exists() or path.name != str(weights):
+        return path
+    places = (default_root() / "weights", Path(str(resources.files("steep") / "assets")))
+    return next((file for place in places if (file := place / f"{weights}.safetensors").is_file()), path)
 
 
 def _named(name: str, count: int, channels: int, has_weights: bool) -> nn.Module:
