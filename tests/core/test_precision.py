@@ -11,6 +11,7 @@ from torch import nn
 
 import steep
 from nets import images, net
+from steep.core.precision import _pays_on_this_cpu
 from steep.errors import InputError
 
 QUICK = {"tea": {"sgld_steps": 2, "buffer_size": 64}, "dua": {"images": 20, "copies": 4}}
@@ -57,6 +58,16 @@ def test_auto_leaves_a_double_model_alone_and_other_words_are_refused():
     assert torch.isfinite(steep.adapt(net(), "tent", precision="auto")(images())).all()
     with pytest.raises(InputError, match="auto, float32, bfloat16, got 'half'"):
         steep.adapt(net(), "tent", precision="half")
+
+
+def test_choosing_a_precision_draws_nothing_from_the_callers_random_stream(monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)  # measured on any processor
+    _pays_on_this_cpu.cache_clear()  # and not only by the first test that asks
+    before = torch.get_rng_state()
+    steep.adapt(net(), "tent", precision="auto")
+    assert _pays_on_this_cpu.cache_info().misses == 1
+    assert torch.equal(torch.get_rng_state(), before)
+    _pays_on_this_cpu.cache_clear()  # what was measured here is not this processor's answer
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -6,6 +6,7 @@ import errno
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import steep
 from nets import images, net
@@ -167,3 +169,47 @@ def test_killed_at_twenty_moments_nothing_is_lost_but_the_batch_in_flight(tmp_pa
 
 def identical_parameters(a: steep.Adapter, b: steep.Adapter) -> bool:
     return all(map(torch.equal, a.model.parameters(), b.model.parameters()))
+
+
+class Gridded(nn.Module):
+    """Keeps grids of the image size at hand, which no file holds: one from the start on, one from the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+        self.register_buffer("grid", torch.zeros(1, 1), persistent=False)
+
+    def forward(self, x):
+        if self.grid.shape != x.shape[-2:]:
+            self.grid = torch.linspace(0, 1, x.shape[-1]).expand(x.shape[-2:]).clone()
+            self.register_buffer("late", self.grid.t().clone(), persistent=False)
+        return self.net(x + self.grid + self.late)
+
+
+SIZES = 8, 12, 8, 12
+
+
+def test_a_model_may_make_buffers_anew_for_each_image_size():
+    adapter, plain = steep.adapt(Gridded(), "tent"), steep.adapt(net(), "tent")
+    for s, size in enumerate(SIZES):
+        x = images(seed=s, size=size)
+        ramp = torch.arange(size) / (size - 1)
+        torch.testing.assert_close(adapter(x), plain(x + ramp + ramp[:, None]))
+
+
+@pytest.mark.parametrize("method", ["tent", "dua"])
+def test_such_buffers_are_no_part_of_the_state_and_statistics_are(method, tmp_path):
+    hyper = {"images": 90, "copies": 4} if method == "dua" else {}
+    model, stream = Gridded(), [images(seed=s, size=size) for s, size in enumerate(SIZES)]
+    adapter = steep.adapt(model, method, **hyper)
+    first = [adapter(x) for x in stream]
+    held = adapter.state_dict()["state"]["model"]
+    assert held.keys() >= {"net.1.running_mean", "net.5.running_var"}
+    assert not held.keys() & {"grid", "late"}
+    for other in (adapter, pickle.loads(pickle.dumps(adapter))):
+        other.reset()
+        assert all(torch.equal(other(x), y) for x, y in zip(stream[:2], first[:2], strict=True))
+    adapter.save(tmp_path / "state")
+    resumed = steep.resume(tmp_path / "state", model)
+    assert all(torch.equal(resumed(x), y) for x, y in zip(stream[2:], first[2:], strict=True))
+    assert model.grid.shape == (1, 1)

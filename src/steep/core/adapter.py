@@ -7,6 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -103,18 +104,19 @@ class Adapter:
         self._watch = Watch()
         self._graphs = Graphs(graph)
         self._fast = compile or graph
-        with grads(), kernels(self._fast, deterministic):
-            self._guard = Guard(guard)
-            with given.left_alone_if_refused(given.checked(model)):
-                classifier = Classifier(model if inplace else given.copy_of(model)).to(device)
-                classifier.compile_forward, classifier.recompute = compile, recompute
-                self._state: State = method.init(Source(classifier, seed, precision, source))
-            self._initial = self._state.snapshot()
-        if recompute and not blocks(classifier.net):
+        self._group = joined(distributed)
+        if recompute and not blocks(given.checked(model)):
             warnings.warn(
                 "recompute=True: this model has no blocks in a row, nothing is saved", SteepWarning, stacklevel=3
             )
-        self._group = joined(distributed)
+        with grads(), kernels(self._fast, deterministic):
+            self._guard = Guard(guard)
+            net = given.checked(model) if inplace else given.copy_of(given.checked(model))
+            with given.left_alone_if_refused(net) if inplace else nullcontext():
+                classifier = Classifier(net).to(device)
+                classifier.compile_forward, classifier.recompute = compile, recompute
+                self._state: State = method.init(Source(classifier, seed, precision, source))
+                self._initial = self._state.snapshot()
         self._same = False  # whether the ranks of the group are known to hold the same
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
         self._lock = threading.RLock()

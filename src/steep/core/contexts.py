@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -34,33 +36,55 @@ def fresh_casts() -> Iterator[None]:
 
 @contextmanager
 def kernels(fastest: bool, deterministic: bool) -> Iterator[None]:
-    """Let cuDNN try which kernel is fastest for each new shape, or take only those that always give the same bits."""
-    if deterministic:
-        with _bit_for_bit():
-            yield
-        return
-    tries = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = tries or fastest
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = tries
+    """Let cuDNN try which kernel is fastest for each new shape, or take only those that always give the same bits.
 
-
-@contextmanager
-def _bit_for_bit() -> Iterator[None]:
-    """Say which operation cannot be deterministic, if one cannot."""
-    enabled = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    tries = torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
+    What torch cannot do in the same way every time is then refused, by name.
+    """
+    kind = "deterministic" if deterministic else "fastest" if fastest else "plain"
+    _process.count(kind, 1)
     try:
         yield
     except Exception as error:
-        if "deterministic" not in str(error):
+        if not deterministic or "deterministic" not in str(error):
             raise
         raise InputError(f"deterministic=True: an operation of this model cannot be: {error}") from error
     finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=warns)
-        torch.backends.cudnn.benchmark = tries
+        _process.count(kind, -1)
+
+
+class _Process:
+    """Which kernels torch takes is set for the whole process, and adapters work in several threads.
+
+    The first that asks for something notes what the caller had set, the last to leave sets that again. As long as a
+    deterministic adapter works, all take its kernels; but what cannot be deterministic is an error only while no other
+    adapter is at work, for which it would be none, and a warning of torch's otherwise.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside: Counter[str] = Counter()  # adapters at work, by what they ask for
+        self.deterministic = self.warns = self.tries = False  # as the caller had it
+
+    def count(self, kind: str, change: int) -> None:
+        """Note that one more or one fewer is at work, and set what is right for those that are."""
+        with self.lock:
+            before = self.inside["deterministic"]
+            if not before:
+                self.deterministic = torch.are_deterministic_algorithms_enabled()
+                self.warns = torch.is_deterministic_algorithms_warn_only_enabled()
+                if not self.inside["fastest"]:
+                    self.tries = torch.backends.cudnn.benchmark
+            asked = before or self.inside["fastest"]
+            self.inside[kind] += change
+            now, fastest = self.inside["deterministic"], self.inside["fastest"]
+            if now:
+                strict = self.deterministic and not self.warns
+                alone = now == self.inside.total()
+                torch.use_deterministic_algorithms(True, warn_only=not (strict or alone))
+            elif before:
+                torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warns)
+            if asked or now or fastest:
+                torch.backends.cudnn.benchmark = not now and (self.tries or fastest > 0)
+
+
+_process = _Process()

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import dis
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import CellType, FunctionType, MethodType
+from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
-from steep.errors import InputError
+from steep.errors import InputError, SteepWarning
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # its tables of parameters, parts and hooks, and its mode
+M = TypeVar("M", bound=nn.Module)
+_EMPTY = CellType()  # of a name that is not bound yet
 
 
 def checked(model: nn.Module) -> nn.Module:
@@ -25,25 +35,111 @@ def checked(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def left_alone_if_refused(model: nn.Module) -> Iterator[None]:
-    """Give a model that cannot be adapted in place back as it came."""
-    modes = {module: module.training for module in model.modules()}
-    wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    """Give a model that cannot be adapted in place back as it came: its layers, hooks, dtypes, devices and values.
+
+    Setting up puts other tensors in the place of the weights and never writes to them, so the weights are kept by
+    reference: there may be no room for a second model. Buffers, which a forward may write to, are copied.
+    """
+    settings = [(vars(module), dict(vars(module))) for module in model.modules()]
+    # in their place, too: a hook's handle finds its table by identity
+    tables = [(table, dict(table)) for _, kept in settings for table in kept.values() if isinstance(table, dict)]
+    weights = [(p, p.data, p.requires_grad, p.grad) for p in model.parameters()]
+    gradients = [(p.grad, p.grad.data) for p in model.parameters() if p.grad is not None]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         yield
-    except Exception:
-        for module, mode in modes.items():
-            module.training = mode
-        for parameter, gradient in wanted.items():
-            parameter.requires_grad_(gradient)
+    except BaseException:
+        for table, kept in (*settings, *tables):
+            table.clear()
+            table.update(kept)
+        for gradient, values in gradients:
+            gradient.data = values
+        for parameter, values, wanted, gradient_or_none in weights:
+            parameter.data = values
+            parameter.requires_grad_(wanted)
+            parameter.grad = gradient_or_none
+        with torch.no_grad():
+            for buffer, values in buffers:
+                if not torch.equal(buffer, values):
+                    buffer.copy_(values)
         raise
 
 
-def copy_of(model: nn.Module) -> nn.Module:
+def copy_of(model: M) -> M:
     """Make the private copy, or say why there can be none."""
     try:
-        return copy.deepcopy(model)
+        twin = copy.deepcopy(model)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise InputError(
             f"model: cannot be copied ({error}). torch's old weight_norm and spectral_norm are a common cause: use "
             "those of torch.nn.utils.parametrizations, or remove them"
         ) from error
+    _check_apart(twin, {id(module) for module in model.modules()})
+    return twin
+
+
+def _check_apart(twin: nn.Module, originals: set[int]) -> None:
+    """Refuse a copy that would run the layers of the original, which then learn in the place of its own.
+
+    A function is not copied with what it closes over: after `net.forward = torch.compile(net.forward)`, the forward
+    of every copy is that of `net`. Bound methods and partials are copied, and safe. Whether a hook runs layers or
+    only takes notes cannot be told beforehand, so that is a warning.
+    """
+    for path, module in twin.named_modules():
+        for name, value in vars(module).items():
+            if name not in _OF_EVERY_MODULE and _reaches(value, originals):
+                raise InputError(
+                    f"model: {f'{path}.{name}' if path else name} is a function that holds the model given, so in a "
+                    "copy it would run the layers of the original. Give the model without it (for torch.compile and "
+                    "torch.autocast there are compile=True and precision='bfloat16'), or adapt it as it is, with "
+                    "inplace=True"
+                )
+        hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        if _reaches(hooks, originals):
+            warnings.warn(
+                f"model: a hook of {path or 'the model'} reaches into the model given, not into the copy that adapts. "
+                "Layers that it runs do not adapt. Remove it before, or use inplace=True",
+                SteepWarning,
+                stacklevel=4,
+            )
+
+
+def _reaches(start: Any, originals: set[int]) -> bool:
+    """Whether one of these modules, or a module around one, is held by a function or by what it holds in turn."""
+    todo, seen = [start], {}
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, nn.Module):
+            if any(id(module) in originals for module in value.modules()):
+                return True
+        else:
+            todo += _held(value)
+    return False
+
+
+def _held(value: Any) -> Iterable[Any]:
+    """What a function, or a container of functions, has at hand when it is called."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, MethodType):
+        return value.__self__, value.__func__
+    if isinstance(value, partial):
+        return value.func, value.args, value.keywords, vars(value)
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
+        return *cells, *_globals(value), value.__defaults__, value.__kwdefaults__, vars(value)
+    if callable(value) and not isinstance(value, type):
+        return (getattr(value, "__dict__", None),)
+    return ()
+
+
+def _globals(function: FunctionType) -> list[Any]:
+    """The models, and methods of models, that a function of a script or a notebook finds there by name."""
+    names = {step.argval for step in dis.get_instructions(function) if step.opname == "LOAD_GLOBAL"}
+    found = [function.__globals__.get(name) for name in names]
+    return [value for value in found if isinstance(value, (nn.Module, MethodType))]

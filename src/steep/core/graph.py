@@ -34,6 +34,7 @@ class Recording:
     images: Tensor  # what it reads
     result: Any  # what it writes, the same tensors each time
     addresses: list[int]
+    buffers: list[Tensor]  # kept: it reads those, too, that the model replaces when images of another size come
 
 
 class Graphs:
@@ -81,7 +82,7 @@ class Graphs:
         graph = _graph_for(state)
         images = x.clone()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        addresses = _addresses(state, plain)
+        addresses, buffers = _addresses(state, plain), list(state.model.buffers())
         stream = torch.cuda.current_stream()
         try:
             # thread_local: a data loader's thread may go on pinning memory meanwhile
@@ -98,7 +99,7 @@ class Graphs:
             host.revert(state)  # recording runs no kernel, but it runs the method's Python
             self._give_up(str(error))
             return None
-        self.recordings[key] = Recording(graph, images, result, addresses)
+        self.recordings[key] = Recording(graph, images, result, addresses, buffers)
         return self.recordings[key]
 
     def _shows_all(self, state: State) -> bool:

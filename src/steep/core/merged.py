@@ -8,7 +8,6 @@ to the batch's. So they are measured, on images that the caller gives.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core import norm, precision
+from steep.core.given import copy_of
 from steep.core.images import checked
 from steep.core.source import Classifier
 from steep.errors import InputError
@@ -27,7 +27,7 @@ _HALF = (torch.float16, torch.bfloat16)
 @torch.no_grad()
 def merged(model: Classifier, images: Tensor | Iterable[Tensor] | None) -> nn.Module:
     """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients."""
-    twin = copy.deepcopy(model)
+    twin = copy_of(model)
     layers = [layer for layer in norm.batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
     if layers:
         _measure(twin, layers, images)

@@ -135,7 +135,11 @@ class Classifier(nn.Module):
         return like if self.low is None else like.new_empty(0, dtype=torch.float32)
 
     def moving(self) -> dict[str, Tensor]:
-        """What may move: adapted parameters and every buffer, by the name it has in the caller's model."""
+        """What may move: adapted parameters and buffers, by the name they have in the caller's model.
+
+        A buffer that the model does not save is no part of what it has learnt: a grid for the image size at hand, say,
+        which it makes anew, in another shape, when images of another size come.
+        """
         if self._places is None:  # walking a large model takes longer than a small step of it
             self._places = [
                 (f"{path}.{name}" if path else name, held, name)
@@ -143,7 +147,8 @@ class Classifier(nn.Module):
                 for path, module in self.net.named_modules()
                 for held in [getattr(module, kind)]
                 for name, tensor in held.items()
-                if tensor is not None and (kind == "_buffers" or tensor.requires_grad)
+                if tensor is not None
+                and (tensor.requires_grad if kind == "_parameters" else name not in module._non_persistent_buffers_set)
             ]
         # looked up anew: a forward may put another tensor in a buffer's place
         return {path: held[name] for path, held, name in self._places if held[name] is not None}
@@ -209,12 +214,14 @@ class Source:
         if statistics not in ("batch", "source"):
             raise InputError(f"statistics: expected 'batch' or 'source', got {statistics!r}")
         net = self.model.net
-        norm.use_source_statistics(net)
+        low = half_precision(self.precision, self.model.anchor())
         if params is not None:
             norm.select(net, params)
+        # from here on nothing is refused
+        norm.use_source_statistics(net)
         if statistics == "batch":
             norm.use_batch_statistics(net)
-        self.model.low = half_precision(self.precision, self.model.anchor())
+        self.model.low = low
         if self.model.low is not None:
             lower(net, self.model.low)
         self.model.layout = arrange(net, fast=self.model.low is not None or self.precision == "auto")
