@@ -220,7 +220,7 @@ def test_state_of_another_model_method_or_format_is_refused_and_loses_nothing():
         ({**before, "format": 99}, "expected format 2, got 99"),
         (steep.adapt(net(), "tent").state_dict(), "expected the method tea, got tent"),
         (steep.adapt(net(), "tea", **{**TEA, "lr": 0.5}).state_dict(), "expected the hyper"),
-        (foreign, "expected the source"),
+        (foreign, "its frozen weights are not those given"),
         (torn, "expected the fields"),
         (shorter, "1.weight"),
     ]:

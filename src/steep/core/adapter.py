@@ -84,6 +84,8 @@ class Adapter:
         source: Iterable[Any] | None = None,
         callbacks: Iterable[Callback] = (),
     ) -> None:
+        if not isinstance(seed, int):
+            raise InputError(f"seed: expected a whole number, got {seed!r}")
         if steps < 1:
             raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
         if predict is not None and predict not in get_args(Moment):
@@ -113,7 +115,7 @@ class Adapter:
             self._guard = Guard(guard)
             net = given.checked(model) if inplace else given.copy_of(given.checked(model))
             with given.left_alone_if_refused(net) if inplace else nullcontext():
-                classifier = Classifier(net).to(device)
+                classifier = given.placed(Classifier(net), device)
                 classifier.compile_forward, classifier.recompute = compile, recompute
                 self._state: State = method.init(Source(classifier, seed, precision, source))
                 self._initial = self._state.snapshot()
@@ -148,9 +150,10 @@ class Adapter:
             else:
                 x, good = images.checked(x, self._state.model.anchor(), keep_bad=self.bad_images == "nan")
                 logits = self._answer(x) if good is None else self._answer_good(x, good)
+            answer = logits.clone()  # the caller's own: what is done to it must not change what `last` says
             for callback in self.callbacks:
-                callback(self, logits)
-            return logits
+                callback(self, answer)
+            return answer
 
     def _answer_together(self, x: Tensor, group: Group) -> Tensor:
         """Answer this rank's part of a batch, adapting on all of it. Nothing happens before all ranks agree."""
@@ -300,9 +303,7 @@ class Adapter:
             "options": self.options(),
             "source": self._state.model.fingerprint(),
         }
-        for what, expected in mine.items():
-            if saved.get(what) != expected:
-                raise CheckpointError(f"state: expected the {what} {expected}, got {saved.get(what)}")
+        saving.refuse_other(saved, mine, self._initial["model"])
         with self._lock, grads():
             self._guard.settle()
             before = self._state.snapshot(), self._guard.snapshot(), self._watch.snapshot()
@@ -338,7 +339,7 @@ class Adapter:
         """
         with self._lock, grads():
             self._guard.settle()
-            return merged.merged(self._state.model, images)
+            return merged.merged(self._state.model, images, keep_bad=self.bad_images == "nan")
 
     def train(self, mode: bool = True) -> Self:
         """Do nothing: an adapter is always ready to adapt, and its copy of the model stays as configured."""

@@ -25,12 +25,24 @@ def checked(model: nn.Module) -> nn.Module:
     """Refuse what is no model, or has no weights yet."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError("model: the layers of a TorchScript model cannot adapt. Give the nn.Module it was made from")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if nn.parameter.is_lazy(tensor):
             raise InputError(f"model: {name} has no shape yet. Run a batch through the model once, before adapting it")
         if tensor.is_meta:
             raise InputError(f"model: {name} is on the meta device and has no values. Load its weights first")
     return model
+
+
+def placed(model: M, device: torch.device | str | None) -> M:
+    """Bring a model to a device, or say why it cannot be there."""
+    try:
+        return model.to(device)
+    except (AssertionError, RuntimeError) as error:  # torch's own words for no GPU, no such GPU and an unknown name
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            raise
+        raise InputError(f"device: the model cannot be brought to {device} ({error})") from error
 
 
 @contextmanager

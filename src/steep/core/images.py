@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from steep.core import normalisation
 from steep.core.source import Classifier
-from steep.errors import InputError
+from steep.errors import InputError, SteepWarning
 
+FLAT = 1e-2  # how far half precision takes the sum of a softmax from one
 FAR = 1e3  # images lie in [0, 1], normalised ones within a few units of it: beyond this nothing is an image
 
 OUT_OF_MEMORY = (
@@ -58,16 +63,39 @@ def tried(x: Tensor, model: Classifier) -> None:
     """
     before = model.snapshot()
     try:
-        with model.uncompiled(), normalisation.Watch(model) as watch:
-            logits = model(x)
-        if len(logits) != len(x):
-            raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")
-        normalisation.check(x, model, watch)
+        with taken(x):
+            with model.uncompiled(), normalisation.Watch(model) as watch:
+                logits = model(x)
+            if len(logits) != len(x):
+                raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")
+            _check_logits(logits)
+            normalisation.check(x, model, watch)
+    finally:
+        model.restore(before)  # a model may count its calls
+
+
+@contextmanager
+def taken(x: Tensor) -> Iterator[None]:
+    """Say of a batch that a model cannot take it, in place of what its layers say."""
+    try:
+        yield
     except (InputError, torch.cuda.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         raise InputError(
             f"images: the model cannot take a batch of shape {tuple(x.shape)} (B, C, H, W): {error}"
         ) from error
-    finally:
-        model.restore(before)  # a model may count its calls
+
+
+def _check_logits(logits: Tensor) -> None:
+    """Warn of a model that ends in a softmax: its energy is the same for every image, and nothing can be learnt."""
+    if logits.shape[1] < 2:
+        return
+    sums = logits.sum(dim=1) if bool((logits >= 0).all()) else logits.logsumexp(dim=1) + 1
+    if bool((sums - 1).abs().max() < FLAT):
+        warnings.warn(
+            "model output: these are probabilities, or their logarithms, not logits, and energies of them say nothing. "
+            "Give the model without its last softmax",
+            SteepWarning,
+            stacklevel=4,
+        )

@@ -39,7 +39,12 @@ def langevin(
     for _ in range(steps):
         x = x.requires_grad_(True)
         with torch.enable_grad():
-            (slope,) = torch.autograd.grad(energy_of(x).sum(), x)
+            total = energy_of(x).sum()
+            if not total.requires_grad:
+                raise InputError(
+                    "model: its answer does not depend on the images. Does its forward run under no_grad or detach?"
+                )
+            (slope,) = torch.autograd.grad(total, x)
         if grad_clip is not None:
             size = slope.flatten(1).norm(dim=1).clamp_min(1e-12)
             slope = slope * (grad_clip / size).clamp_max(1).view(-1, *[1] * (x.ndim - 1))

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core import norm, precision
 from steep.core.given import copy_of
-from steep.core.images import checked
+from steep.core.images import checked, taken
 from steep.core.source import Classifier
 from steep.errors import InputError
 
@@ -25,12 +25,12 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 @torch.no_grad()
-def merged(model: Classifier, images: Tensor | Iterable[Tensor] | None) -> nn.Module:
+def merged(model: Classifier, images: Tensor | Iterable[Tensor] | None, *, keep_bad: bool = False) -> nn.Module:
     """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients."""
     twin = copy_of(model)
     layers = [layer for layer in norm.batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
     if layers:
-        _measure(twin, layers, images)
+        _measure(twin, layers, images, keep_bad)
     net = twin.net
     norm.use_source_statistics(net)
     for module in net.modules():
@@ -51,7 +51,9 @@ def _uses_batch(layer: _BatchNorm) -> bool:
     return norm._mix_small_batches in layer._forward_pre_hooks.values()
 
 
-def _measure(model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Tensor] | None) -> None:
+def _measure(
+    model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Tensor] | None, keep_bad: bool
+) -> None:
     """Put into the running statistics what the layers normalise these images by.
 
     One forward tells it for all layers, since each sees what the ones before it made of the same batch. Several
@@ -74,7 +76,11 @@ def _measure(model: Classifier, layers: list[_BatchNorm], images: Tensor | Itera
     hooks = [layer.register_forward_pre_hook(look, prepend=True) for layer in layers]
     model.compile_forward = False  # a compiled forward would have to be compiled again for the hooks
     for x in [images] if isinstance(images, Tensor) else images:
-        model(checked(x, model.anchor(), keep_bad=False)[0])
+        x, good = checked(x, model.anchor(), keep_bad=keep_bad)
+        x = x if good is None else x[good]
+        if len(x):
+            with taken(x):
+                model(x)
     for hook in hooks:
         hook.remove()
     if not any(seen.values()):

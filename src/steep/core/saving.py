@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from steep import sealed
@@ -52,3 +54,19 @@ def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
         return {key: _decoded(v, tensors) for key, v in items}
     decoded = [_decoded(v, tensors) for v in items]
     return tuple(decoded) if kind == "tuple" else decoded
+
+
+def refuse_other(saved: Mapping[str, Any], mine: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
+    """Refuse a state of another method, setting or source model; `model` is what moves of ours, before it moved."""
+    other = "Give the model that the adaptation began with"
+    for what, expected in mine.items():
+        if saved.get(what) != expected:
+            if what == "source":
+                raise CheckpointError(f"state: of another model: its frozen weights are not those given. {other}")
+            raise CheckpointError(f"state: expected the {what} {expected}, got {saved.get(what)}")
+    initial = saved.get("initial")
+    theirs = initial.get("model") if isinstance(initial, Mapping) else None
+    for name, own in model.items():
+        began = theirs.get(name) if isinstance(theirs, Mapping) else None  # a damaged state is found out later
+        if isinstance(began, Tensor) and began.shape == own.shape and not torch.equal(began.to(own), own):
+            raise CheckpointError(f"state: of another model: {name} is not that of the model given. {other}")

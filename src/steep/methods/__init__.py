@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import warnings
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from steep.core import saving
+from steep.core import given, saving
 from steep.core.adapter import Adapter, Callback
 from steep.core.distributed import Distributed
 from steep.core.method import Method, Moment
@@ -60,11 +62,22 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
         raise InputError(f"setting: a {type(method).__name__} made by hand has its own. Give {method.name!r} instead")
     if isinstance(method, type):
         method = method.tuned() if setting == "tuned" else method()
-    known = {field.name for field in fields(method)}
-    for name in hyper:
+    known = {field.name: str(field.type) for field in fields(method)}
+    for name, value in hyper.items():
         if name not in known:
             raise unknown(f"hyper-parameter of {method.name}", name, known)
+        wanted = {part.strip() for part in known[name].split("|")}
+        if wanted <= {"int", "float", "None"} and not _number(
+            value, whole="float" not in wanted, none="None" in wanted
+        ):
+            raise InputError(f"{name}: expected a number ({known[name]}), got {value!r}")
     return replace(method, **hyper)
+
+
+def _number(value: Any, *, whole: bool, none: bool) -> bool:
+    if value is None:
+        return none
+    return isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
 
 
 def resume(
@@ -94,22 +107,23 @@ def resume(
     True
     """
     saved = saving.load(Path(path))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SteepWarning)  # eata's source images: what they taught is in the file
-        if method is None:
-            method = make(saved["method"], **saved["hyper"])
-        adapter = Adapter(
-            model,
-            method,
-            device=device,
-            compile=compile,
-            graph=graph,
-            recompute=recompute,
-            inplace=inplace,
-            distributed=distributed,
-            **saved["options"],
-        )
-    adapter.load_state_dict(saved)
+    if method is None:
+        method = make(saved["method"], **saved["hyper"])
+    with given.left_alone_if_refused(given.checked(model)) if inplace else nullcontext():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SteepWarning)  # eata's source images: what they taught is in the file
+            adapter = Adapter(
+                model,
+                method,
+                device=device,
+                compile=compile,
+                graph=graph,
+                recompute=recompute,
+                inplace=inplace,
+                distributed=distributed,
+                **saved["options"],
+            )
+        adapter.load_state_dict(saved)
     return adapter
 
 
