@@ -14,7 +14,7 @@ from contract import identical
 from nets import images, net
 from steep.core import guard as guard_module
 from steep.core.guard import Guard
-from steep.errors import GuardError, InputError
+from steep.errors import GuardError, InputError, SteepWarning
 from steep.methods.tent import Tent
 
 QUICK = {
@@ -30,9 +30,9 @@ MOVING = [m for m in steep.METHODS if m not in ("source", "bn")]
 class Brittle(nn.Module):
     """A net that answers NaN for very bright batches: the input is fine, the model is not."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module | None = None) -> None:
         super().__init__()
-        self.net = net()
+        self.net = model or net()
 
     def forward(self, x):
         logits = self.net(x)
@@ -143,20 +143,80 @@ class Fragile(Tent):
         return state
 
 
-def test_an_optimiser_that_raises_half_way_leaves_no_trace():
-    adapter = steep.adapt(net(), Fragile())
+@pytest.mark.parametrize("guard", ["skip", "recover", "raise"])
+def test_an_optimiser_that_raises_half_way_leaves_no_trace(guard, monkeypatch):
+    adapter = steep.adapt(net(), Fragile(), guard=guard)
     twin = steep.adapt(net(), Fragile())
     adapter(images(seed=1))
     twin(images(seed=1))
     before = adapter.state_dict()
-    HalfWay.fail = True
-    try:
+    with torch.no_grad():
+        expected = twin.model(images(seed=2))
+    monkeypatch.setattr(HalfWay, "fail", True)
+    if guard == "raise":
         with pytest.raises(RuntimeError, match="power cut"):
             adapter(images(seed=2))
-    finally:
-        HalfWay.fail = False
-    assert identical(adapter.state_dict(), before)
+    else:
+        with pytest.warns(SteepWarning, match="answered without adapting: the step raised RuntimeError.'power cut'"):
+            assert torch.equal(adapter(images(seed=2)), expected)
+    monkeypatch.undo()
+    assert identical(adapter.state_dict()["state"], before["state"])
     assert torch.equal(adapter(images(seed=3)), twin(images(seed=3)))
+
+
+class Shy(nn.Module):
+    """Does not take gradients, or nothing at all."""
+
+    broken = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        if torch.is_grad_enabled() or Shy.broken:
+            raise RuntimeError("no, thank you")
+        return self.net(x)
+
+
+@pytest.mark.parametrize("method", [m for m in MOVING if m not in ("dua", "eata")])  # no gradient; one at the start
+@pytest.mark.parametrize("guard", ["skip", "recover"])
+def test_a_step_that_always_raises_does_not_end_the_stream(method, guard, monkeypatch):
+    adapter = adapter_for(method, Shy(), guard=guard)
+    normal = steep.adapt(net(), "source" if method == "pl" else "bn")  # pl has the source's statistics
+    with pytest.warns(SteepWarning) as told:
+        answers = [adapter(images(seed=s)) for s in range(3)]
+    assert len(told) == 1
+    assert all(torch.equal(answers[s], normal(images(seed=s))) for s in range(3))
+    assert adapter.last.skipped == "the step raised RuntimeError('no, thank you')"
+    assert (adapter.last.used, adapter.last.undone) == (0, 3)
+    before = adapter.state_dict()
+    monkeypatch.setattr(Shy, "broken", True)
+    with pytest.raises(RuntimeError, match="no, thank you"):
+        adapter(images(seed=4))
+    assert identical(adapter.state_dict(), before)
+
+
+@pytest.mark.parametrize("guard", ["raise", "off"])
+def test_the_other_modes_let_what_a_step_raises_through(guard):
+    with pytest.raises(RuntimeError, match="no, thank you"):
+        adapter_for("tent", Shy(), guard=guard)(images())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError, GuardError])
+def test_what_the_caller_must_know_is_not_kept_from_him(error, monkeypatch):
+    adapter = adapter_for("tent")
+    adapter(images())
+    before = adapter.state_dict()
+
+    def stop(self, state, x):
+        next(iter(state.model.adapted().values())).data.zero_()
+        raise error("stop")
+
+    monkeypatch.setattr(Tent, "step", stop)
+    with pytest.raises(error, match="stop"):
+        adapter(images(seed=1))
+    assert identical(adapter.state_dict(), before)
 
 
 BAD = {
@@ -426,11 +486,13 @@ def test_a_verdict_read_late_undoes_just_the_same(monkeypatch):
     monkeypatch.setattr(Guard, "asynchronous", ("cpu",))
     for method in MOVING:
         for guard in ("skip", "recover"):
-            late, twin = adapter_for(method, Brittle(), guard=guard), adapter_for(method, Brittle(), guard=guard)
+            hyper = {"source": [rainbow(0)[0]], **QUICK.get(method, {}), "guard": guard}
+            late, twin = (steep.adapt(Brittle(Prism()), method, **hyper) for _ in range(2))
             for s in range(25):
-                assert torch.equal(late(images(seed=s)), twin(images(seed=s))), (method, guard, s)
+                x, _ = rainbow(s)
+                assert torch.equal(late(x), twin(x)), (method, guard, s)
                 if s in (3, 4, 11):
-                    late(images(seed=s) + 10)
+                    late(x + 10)
             state, other = late.state_dict()["state"], twin.state_dict()["state"]
             assert identical(state, other)
             assert late.last.undone in (0, 3)
@@ -452,7 +514,7 @@ def test_dua_is_whole_after_a_failure(monkeypatch):
     adapter._shapes.add(images().shape[1:])
     with monkeypatch.context() as patch:
         patch.setattr(nn.Sequential, "forward", third_fails)
-        with pytest.raises(RuntimeError, match="power cut"):
+        with pytest.warns(SteepWarning, match="power cut"):
             adapter(images())
     assert not any(m.training for m in adapter.model.modules())
     assert all(torch.equal(adapter(images(seed=s)), twin(images(seed=s))) for s in range(3))

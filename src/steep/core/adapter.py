@@ -31,7 +31,7 @@ from steep.errors import CheckpointError, InputError, SteepWarning
 Callback = Callable[["Adapter", Tensor], None]
 """Called with the adapter and its logits after each answered batch: to log, draw or stop."""
 
-FORMAT = 2  # of state_dict(); raised when an older reader could no longer understand it
+FORMAT = 3  # of state_dict(); raised when an older reader could no longer understand it
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,29 @@
 """Slow collapse: every step is healthy, and yet the model forgets all classes but a few.
 
 `guard="recover"` watches the answers: how many classes they still use, how sure they are, and how far the energy of the
-model's samples runs away from that of the test images, each against what was usual on this stream.
+model's samples runs away from that of the test images, each against what is usual on this stream. What is usual is the
+source model's to say, which answers the first batches too: a model that has collapsed by then would say that it is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from steep.core.batch import mean
 from steep.core.losses import entropy
-from steep.core.method import State
+from steep.core.mark import Copies
+from steep.core.method import Method, State
 from steep.core.source import copied
 from steep.errors import CheckpointError
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait
 FADE = 0.9  # of the running averages
-FIRST = 5  # looks that say what is usual; none of them is judged
+FIRST = 5  # looks for which the source model answers too
 PACE = 0.005  # how far "usual" follows each later look: a slow collapse must not drag it along
 
 FEWER_CLASSES = 0.75  # share of the usual effective number of classes under which the model has collapsed
@@ -29,6 +31,48 @@ NARROWER, SURER = 0.9, 0.1  # ... or this share of the classes at this share of 
 UNSURE, RELIABLE = 2.0, 0.4  # ... or this many times the usual entropy, if that is over RELIABLE · ln K as well
 WIDER_GAP, LEAST_GAP = 20.0, 10.0  # ... or so many times the usual energy gap, and at least so many nats
 WELL, CALM = 0.9, 1.5  # share of the classes, times the entropy, up to which a state is worth coming back to
+
+SOON = 3  # looks: a model that collapses within so many will do so again, so its recovery is followed by a rest ...
+MOST_RESTS = 7  # ... of 10 batches, then 20, 40, up to 640
+
+
+class Settle(Protocol):
+    """The guard's part in a look."""
+
+    def __call__(self, rest: int = 0) -> Tensor | None:
+        """End the last step; adapt on none of the next `rest` batches. Gives what `Reference` knows."""
+
+
+class Reference:
+    """What the source model answers on the first batches: a forward pass more for each of them."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.mean: Tensor | None = None  # as in Watch
+        self.source: dict[str, Tensor] | None = None  # what of the model may move, as it was before the first step
+
+    def begin(self, state: State) -> None:
+        """Know the source model, before the first step."""
+        if self.batches == 0 and self.source is None:
+            self.source = state.model.snapshot()
+
+    @torch.no_grad()
+    def take(self, method: Method[Any], state: State, x: Tensor) -> None:
+        """Let the source model answer, and leave the adapted one as it is."""
+        if self.source is None:
+            return
+        adapted = Copies(state)
+        try:
+            for name, tensor in state.model.moving().items():
+                if name in self.source and self.source[name].shape == tensor.shape:  # a cache may have been made anew
+                    tensor.copy_(self.source[name])
+            with state.model.uncompiled():
+                self.mean = _followed(self.mean, method.predict(state, x), None)
+        finally:
+            adapted.revert()
+        self.batches += 1
+        if self.batches == FIRST * PERIOD:
+            self.source = None
 
 
 class Watch:
@@ -41,55 +85,55 @@ class Watch:
         """Know nothing yet."""
         self.batches = 0
         self.mean: Tensor | None = None  # (K + 2,): mean prediction, entropy, energy gap, as running averages
-        self.usual: list[float] | None = None  # effective classes, entropy, gap, while the model was healthy
+        self.usual: list[float] | None = None  # effective classes, entropy, gap of a healthy model
         self.healthy: dict[str, Any] | None = None  # the one snapshot
         self.looked = 0  # times, in all
         self.looks = 0  # since the last recovery
         self.recoveries = 0
+        self.rests = 0  # in a row
 
     @torch.no_grad()
     def look(
-        self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None, settle: Callable[[], None]
+        self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None, settle: Settle
     ) -> str | None:
         """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did."""
-        now = torch.cat(
-            [
-                mean(logits.softmax(dim=1)),
-                mean(entropy(logits))[None],
-                (logits.new_zeros(()) if gap is None else gap.abs().to(logits.dtype))[None],
-            ]
-        )
-        if self.mean is not None:  # an answer that is not finite belongs to a step that is being undone
-            mean_so_far = self.mean.to(now.device)  # it may have come from a file
-            now = torch.where(now.isfinite().all(), FADE * mean_so_far + (1 - FADE) * now, mean_so_far)
-        self.mean = now
+        self.mean = _followed(self.mean, logits, gap)
         self.batches += 1
         if self.batches % PERIOD:
             return None
-        settle()  # before the state is copied or replaced, the last step must be over
+        source = settle()  # before the state is copied or replaced, the last step must be over
         self.looks += 1
         if not bool(self.mean.isfinite().all()):
             self.mean = None
             return None
-        p = self.mean[:-2].double().cpu()
-        classes = float(torch.special.entr(p / p.sum()).sum().exp())
-        sure, apart = (float(v) for v in self.mean[-2:])
-        seen = [classes, sure, apart]
+        seen = _read(self.mean)
         self.looked += 1
-        usual = seen if self.usual is None else self.usual
-        reason = None if self.looked <= FIRST else _collapsed(classes, sure, apart, usual, len(p))
+        usual = self._usual_now(source, seen)
+        reason = _collapsed(seen, usual, len(self.mean) - 2)
         if reason is None:
-            pace = 1 / self.looked if self.looked <= FIRST else PACE
-            self.usual = [u + pace * (s - u) for u, s in zip(usual, seen, strict=True)]
-            if classes >= WELL * usual[0] and sure <= CALM * usual[1] + 0.05:
+            if self.looked > FIRST:
+                self.usual = _towards(usual, seen, PACE)
+            if seen[0] >= WELL * usual[0] and seen[1] <= CALM * usual[1] + 0.05:
                 self.healthy = state.snapshot()
             return None
+        soon = self.looks <= SOON
         # a state that collapses again at once was not healthy: then the source it is
-        again = self.healthy is None or (self.recoveries > 0 and self.looks <= 3)
+        again = self.healthy is None or (self.recoveries > 0 and soon)
         state.restore(initial if again else self.healthy or initial)
         self.healthy = None if again else self.healthy
+        self.rests = min(self.rests + 1, MOST_RESTS) if soon else 0
+        settle(rest=PERIOD * 2 ** (self.rests - 1) if soon else 0)
         self.mean, self.looks, self.recoveries = None, 0, self.recoveries + 1
         return f"recovered {'the source model' if again else 'the last healthy state'}: {reason}"
+
+    def _usual_now(self, source: Tensor | None, seen: list[float]) -> list[float]:
+        """What to compare with: at first the source model's answers to the same images, later their mean."""
+        if self.looked > FIRST and self.usual is not None:
+            return self.usual
+        known = seen if source is None or not bool(source.isfinite().all()) else _read(source)
+        now = [*known[:2], min(seen[2], LEAST_GAP)]  # the source model draws no samples
+        self.usual = _towards(self.usual or now, now, 1 / self.looked)
+        return now
 
     def snapshot(self) -> dict[str, Any]:
         """Copy everything known."""
@@ -102,7 +146,34 @@ class Watch:
         vars(self).update(copied(dict(saved)))
 
 
-def _collapsed(classes: float, sure: float, apart: float, usual: list[float], k: int) -> str | None:
+def _followed(mean_so_far: Tensor | None, logits: Tensor, gap: Tensor | None) -> Tensor:
+    """Let a running average (K + 2,) take in one answer, on the device."""
+    now = torch.cat(
+        [
+            mean(logits.softmax(dim=1)),
+            mean(entropy(logits))[None],
+            (logits.new_zeros(()) if gap is None else gap.abs().to(logits.dtype))[None],
+        ]
+    )
+    if mean_so_far is None:
+        return now
+    before = mean_so_far.to(now.device)  # it may have come from a file
+    both = torch.where(before.isfinite().all(), FADE * before + (1 - FADE) * now, now)
+    return torch.where(now.isfinite().all(), both, before)  # one that is not finite is of a step that is being undone
+
+
+def _read(average: Tensor) -> list[float]:
+    """Effective number of classes, entropy, gap."""
+    p = average[:-2].double().cpu()
+    return [float(torch.special.entr(p / p.sum()).sum().exp()), *average[-2:].tolist()]
+
+
+def _towards(usual: list[float], new: list[float], pace: float) -> list[float]:
+    return [u + pace * (n - u) for u, n in zip(usual, new, strict=True)]
+
+
+def _collapsed(seen: list[float], usual: list[float], k: int) -> str | None:
+    classes, sure, apart = seen
     if classes < FEWER_CLASSES * usual[0]:
         return f"the answers use {classes:.1f} classes, usually {usual[0]:.1f}"
     if classes < NARROWER * usual[0] and sure < SURER * usual[1]:

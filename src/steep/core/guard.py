@@ -1,13 +1,14 @@
 """The guard: a step that would harm the model is undone, exactly, and the stream goes on.
 
 A step is harmful when its loss, logits or the parameters it leads to are not finite, when its update is out of
-proportion to the recent ones, or when it raises half-way. On a GPU tensors are put right on the device at once and the
-host does not wait for the verdict: it reads it when somebody looks or, where something lives on the host (a
-generator, say), before the next step.
+proportion to the recent ones, or when it raises half-way: then the model answers as it was. On a GPU tensors are put
+right on the device at once and the host does not wait for the verdict: it reads it when somebody looks or, where
+something lives on the host (a generator, say), before the next step.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,10 +16,13 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import total
+from steep.core.collapse import Reference
+from steep.core.distributed import current
 from steep.core.graph import Work
 from steep.core.mark import Copies, Host
 from steep.core.method import Method, State, Step
-from steep.errors import GuardError, InputError
+from steep.core.source import copied
+from steep.errors import GuardError, InputError, SteepError, SteepWarning
 
 MODES = ("skip", "recover", "raise", "off")
 PROPORTION = 10.0  # times the usual length of an update ...
@@ -32,6 +36,7 @@ REASONS = (
     "the parameters are not finite",
     "the update is out of proportion",
 )
+RESTING = "resting: the model had collapsed soon after it began to adapt"
 
 
 class Attempt(NamedTuple):
@@ -68,6 +73,10 @@ class Guard:
         self._copies: Copies | None = None
         self._pending: tuple[State, Host, Attempt] | None = None  # a verdict that the host must read before it goes on
         self._verdict: Tensor | None = None  # of the last step
+        self._reference = Reference()  # for the watch
+        self._rest = 0  # batches not to adapt on, the last one included
+        self._batch = 0  # the last one, as the model counts them
+        self._warned = False  # that a step has raised
 
     def step(self, method: Method[Any], state: State, x: Tensor, run: Callable[[Work, Tensor], Any]) -> Step:
         """Do one step of the method, or none: a harmful one leaves no trace but its report.
@@ -76,16 +85,29 @@ class Guard:
         """
         self.settle()
         self._forget_last()
+        new, self._batch = self._batch != state.model.batches, state.model.batches
+        self._rest = max(0, self._rest - new)
+        if self._rest:
+            return Step(method.predict(state, x), used=0, moved=False, note=RESTING)
+        if self.mode == "recover":
+            self._reference.begin(state)
+        step = self._guarded(method, state, x, run)
+        if self.mode == "recover" and step.moved and new:
+            self._reference.take(method, state, x)
+        return step
+
+    def _guarded(self, method: Method[Any], state: State, x: Tensor, run: Callable[[Work, Tensor], Any]) -> Step:
         host = Host(state)
         try:
-            attempt: Attempt = run(lambda x: self._attempt(method, state, x), x)
+            try:
+                attempt: Attempt = run(lambda x: self._attempt(method, state, x), x)
+            except Exception as error:
+                if self.mode in ("raise", "off") or _is_for_the_caller(error):
+                    raise
+                self._revert(state, host)
+                return self._answer(method, state, x, error)
         except BaseException:
-            if self.mode == "off":
-                state.model.forget_gradients()
-            else:
-                if self._copies is not None:
-                    self._copies.revert()
-                host.revert(state)
+            self._revert(state, host)
             raise
         step, self._verdict = attempt.step, attempt.verdict
         if attempt.verdict is None:
@@ -100,6 +122,29 @@ class Guard:
         if self.mode == "raise":
             raise GuardError(f"step undone: {reason}. The model is as before; guard='skip' goes on by itself.")
         return step._replace(moved=False, used=0, note=reason)
+
+    def _revert(self, state: State, host: Host) -> None:
+        """Undo a step that raised."""
+        if self.mode == "off":
+            state.model.forget_gradients()
+            return
+        if self._copies is not None:
+            self._copies.revert()
+        host.revert(state)
+
+    def _answer(self, method: Method[Any], state: State, x: Tensor, error: Exception) -> Step:
+        """Answer a batch whose step raised, by the model as it was; what raises here too is no matter of the step."""
+        step = Step(method.predict(state, x), used=0, moved=False, note=f"the step raised {error!r}")
+        self._usual[3] += 1
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"step undone, and its batch answered without adapting: {step.note}. adapter.last.skipped tells of "
+                "later ones; guard='raise' lets such errors through",
+                SteepWarning,
+                stacklevel=2,
+            )
+        return step
 
     def _forget_last(self) -> None:
         self._verdict = self._copies = None
@@ -117,15 +162,22 @@ class Guard:
         undone = verdict.device.type in self.asynchronous and copies.revert_where(verdict.any(), state)
         return Attempt(step, copies, verdict, undone)
 
-    def settle(self) -> None:
-        """Read the verdict of the last step, and finish undoing it."""
-        if self._pending is None:
-            return
-        (state, host, attempt), self._pending = self._pending, None
-        if attempt.verdict is not None and attempt.verdict.any():
-            if attempt.copies is not None and not attempt.undone:
-                attempt.copies.revert()
-            host.revert(state)
+    def settle(self, rest: int = 0) -> Tensor | None:
+        """Read the verdict of the last step, and finish undoing it.
+
+        For the watch it gives what the source model answered on the first batches, and with `rest` the next ones are
+        not adapted on.
+        """
+        if self._pending is not None:
+            (state, host, attempt), self._pending = self._pending, None
+            if attempt.verdict is not None and attempt.verdict.any():
+                if attempt.copies is not None and not attempt.undone:
+                    attempt.copies.revert()
+                host.revert(state)
+        if rest:
+            self._rest = rest + 1
+            self._reference.mean = None  # the watch begins anew, too
+        return self._reference.mean
 
     @property
     def undone(self) -> int:
@@ -169,18 +221,36 @@ class Guard:
     def snapshot(self) -> dict[str, Any]:
         """Copy what the guard knows."""
         self.settle()
-        return {"usual": self._usual.to("cpu", copy=True)}
+        kept = copied(vars(self._reference))
+        return {"usual": self._usual.to("cpu", copy=True), "reference": kept, "rest": self._rest}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring back what the guard knew."""
-        self._pending = self._verdict = None
+        reference, rest = copied(dict(saved["reference"])), saved["rest"]
         self._usual.copy_(saved["usual"])  # in its place: a recorded graph writes there
+        self._pending = self._verdict = None
+        self._rest = rest
+        vars(self._reference).update(reference)
 
     def forget(self) -> None:
         """Know nothing yet."""
-        self.restore({"usual": torch.zeros(4)})
+        self.restore({"usual": torch.zeros(4), "reference": vars(Reference()), "rest": 0})
+        self._warned = False
 
 
 def _let_go(step: Step) -> Step:
     """Free what led to the logits: a recording would keep it, and with it nodes that belong to its own stream."""
     return step._replace(logits=step.logits.detach())
+
+
+def _is_for_the_caller(error: Exception) -> bool:
+    """Whether an error is not to be survived by answering without a step.
+
+    Steep's own name something to mend, as does an operation that deterministic=True rules out; a full GPU is answered
+    in pieces; after an error of the device nothing works any more; other ranks cannot know that this one raised.
+    """
+    device = getattr(torch, "AcceleratorError", ())  # since torch 2.8
+    if isinstance(error, (SteepError, torch.cuda.OutOfMemoryError, device)) or current() is not None:
+        return True
+    unrepeatable = torch.are_deterministic_algorithms_enabled() and "deterministic" in str(error)
+    return unrepeatable or "CUDA error" in str(error)
