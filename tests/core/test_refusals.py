@@ -75,6 +75,8 @@ def test_merged_takes_what_the_adapter_took() -> None:
         adapter.merged(bad[3:4])
     with pytest.raises(InputError, match=r"cannot take a batch of shape \(16, 1, 8, 8\)"):
         adapter.merged(X[:, :1])
+    with pytest.raises(InputError, match=r"cannot take a batch of shape \(16, 1, 8, 8\)"):
+        adapter(torch.full_like(X[:, :1], torch.nan))
 
 
 class Deaf(nn.Module):

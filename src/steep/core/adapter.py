@@ -218,7 +218,8 @@ class Adapter:
     @torch.no_grad()
     def _answer_none(self, x: Tensor, good: Tensor) -> Tensor:
         """Answer a batch that has no good image."""
-        logits = spread(self._state.model(x[:0]), good)  # only the model knows the number of classes
+        with images.taken(x):
+            logits = spread(self._state.model(x[:0]), good)  # only the model knows the number of classes
         self._steps = [Step(logits, used=0, moved=False, note="no good image in the batch")]
         self._logits, self._event = logits, None
         return logits
