@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -119,3 +120,37 @@ def test_whole_numbers_are_numbers_and_none_where_it_may_be() -> None:
 def test_torchscript() -> None:
     with pytest.raises(InputError, match=r"Give the nn\.Module it was made from"):
         steep.adapt(torch.jit.trace(ready(), X), "tent")
+
+
+class Follows(nn.Module):
+    """Keeps an average that its state_dict leaves out, and answers by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = ready()
+        self.register_buffer("ema", torch.zeros(5), persistent=False)
+        self.register_buffer("unknown", torch.full((2,), torch.nan))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = self.net(x)
+        self.ema.mul_(0.5).add_(logits.detach().mean(dim=0))
+        return logits + self.ema
+
+
+def test_what_a_model_does_not_save_is_put_back_all_the_same(tmp_path) -> None:
+    episodic = steep.adapt(Follows(), "tent", episodic=True)
+    assert torch.equal(episodic(X), episodic(X))
+    adapter = steep.adapt(Follows(), "tent")
+    first = adapter(X)
+    adapter.save(tmp_path / "state.safetensors")
+    second = adapter(X)
+    assert not torch.equal(first, second)
+    assert torch.equal(steep.resume(tmp_path / "state.safetensors", Follows())(X), second)
+    adapter.reset()
+    assert torch.equal(adapter(X), first)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path) -> None:
+    adapter = steep.adapt(ready(), "tea", seed=np.int64(3), lr=np.float32(0.5), sgld_steps=np.int64(2))
+    adapter.save(tmp_path / "state.safetensors")
+    assert steep.resume(tmp_path / "state.safetensors", ready()).method == adapter.method

@@ -198,7 +198,7 @@ def test_a_model_may_make_buffers_anew_for_each_image_size():
 
 
 @pytest.mark.parametrize("method", ["tent", "dua"])
-def test_such_buffers_are_no_part_of_the_state_and_statistics_are(method, tmp_path):
+def test_a_state_saved_at_one_size_goes_on_at_another_and_statistics_are_in_it(method, tmp_path):
     hyper = {"images": 90, "copies": 4} if method == "dua" else {}
     model, stream = Gridded(), [images(seed=s, size=size) for s, size in enumerate(SIZES)]
     adapter = steep.adapt(model, method, **hyper)

@@ -295,8 +295,9 @@ def test_pictures_stand_as_the_camera_was_held(tmp_path: Path, tag: int, turn: i
     stored = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
     notes = Image.Exif()
     notes[0x0112] = tag
-    Image.fromarray(stored).save(tmp_path / "a.png", exif=notes)
-    assert np.array_equal(picture(tmp_path / "a.png")[..., 0], np.rot90(stored, turn))
+    for deep in (stored, stored.astype(np.uint16) << 8):
+        Image.fromarray(deep).save(tmp_path / "a.png", exif=notes)
+        assert np.array_equal(picture(tmp_path / "a.png")[..., 0], np.rot90(stored, turn))
 
 
 def test_damaged_notes_of_a_camera_do_not_spoil_the_picture(tmp_path: Path) -> None:

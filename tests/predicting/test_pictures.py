@@ -61,3 +61,10 @@ def test_a_picture_beside_the_folders_leaves_the_rest_mixed(folder: Path) -> Non
     assert sorted(order) == list(range(13))
     assert order != sorted(order)
     assert found.remark == "1 pictures lie in no folder of a class, such as stray.png: accuracy is without them"
+
+
+def test_a_link_takes_nothing_from_the_folder_it_leads_to(folder: Path) -> None:
+    (folder / "A-link").symlink_to(folder / "c", target_is_directory=True)
+    names = open_pictures(folder).names
+    assert [name for name in names if name.startswith("c/")] == [f"c/{i}.png" for i in range(4)]
+    assert [name for name in names if name.startswith("A-link/")] == [f"A-link/{i}.png" for i in range(4)]

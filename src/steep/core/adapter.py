@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import threading
 import warnings
@@ -84,7 +85,7 @@ class Adapter:
         source: Iterable[Any] | None = None,
         callbacks: Iterable[Callback] = (),
     ) -> None:
-        if not isinstance(seed, int):
+        if not hasattr(seed, "__index__"):
             raise InputError(f"seed: expected a whole number, got {seed!r}")
         if steps < 1:
             raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
@@ -98,7 +99,7 @@ class Adapter:
         self.steps = steps
         self.episodic = episodic
         self.predict: Moment = predict or method.predicts
-        self.seed = seed
+        self.seed = operator.index(seed)
         self.precision = precision
         self.bad_images = bad_images
         self.deterministic = deterministic
@@ -117,7 +118,7 @@ class Adapter:
             with given.left_alone_if_refused(net) if inplace else nullcontext():
                 classifier = given.placed(Classifier(net), device)
                 classifier.compile_forward, classifier.recompute = compile, recompute
-                self._state: State = method.init(Source(classifier, seed, precision, source))
+                self._state: State = method.init(Source(classifier, self.seed, precision, source))
                 self._initial = self._state.snapshot()
         self._same = False  # whether the ranks of the group are known to hold the same
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take

@@ -135,7 +135,7 @@ def _reaches(start: Any, originals: set[int]) -> bool:
 def _held(value: Any) -> Iterable[Any]:
     """What a function, or a container of functions, has at hand when it is called."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        return value
+        return value if len(value) < 1000 else ()  # so many are data
     if isinstance(value, dict):
         return value.values()
     if isinstance(value, MethodType):

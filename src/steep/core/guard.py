@@ -93,7 +93,10 @@ class Guard:
             self._reference.begin(state)
         step = self._guarded(method, state, x, run)
         if self.mode == "recover" and step.moved and new:
-            self._reference.take(method, state, x)
+            try:
+                self._reference.take(method, state, x)
+            except torch.cuda.OutOfMemoryError:  # the step is taken, and needs no second opinion
+                self._reference.source = None
         return step
 
     def _guarded(self, method: Method[Any], state: State, x: Tensor, run: Callable[[Work, Tensor], Any]) -> Step:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from steep.core.method import State
-from steep.core.source import Classifier
+from steep.core.source import FLEETING, Classifier
 
 
 class Copies:
@@ -52,8 +52,9 @@ class Copies:
     def moved(self, state: State) -> tuple[Tensor, Tensor]:
         """How far parameters and statistics have moved since, and how long they were: two numbers on the device."""
         lengths = []
-        for group, after in _flat([t for t in state.model.moving().values() if t.is_floating_point()]).items():
-            before = self.flat[group][: len(after)]  # the model's tensors come first in their group
+        steady = [t for name, t in state.model.moving().items() if not name.startswith(FLEETING)]
+        for group, after in _flat([t for t in steady if t.is_floating_point()]).items():
+            before = self.flat[group][: len(after)]  # the model's steady tensors come first in their group
             # what stays put has not moved, be it infinite: an attention mask, say
             same = (after == before) | (after.isnan() & before.isnan())
             step = torch.where(same, 0.0, after - before).double().norm()

@@ -21,6 +21,7 @@ from steep.core.recompute import recomputed
 from steep.errors import CheckpointError, InputError, SteepWarning
 
 MOST_SHAPES = 8  # that one adapter compiles for
+FLEETING = "~"  # begins the name of a buffer that the model itself does not save
 MOST_PROGRAMS = 256  # that torch keeps of the forward pass, those of all adapters of the process counted together
 T = TypeVar("T")
 
@@ -135,21 +136,21 @@ class Classifier(nn.Module):
         return like if self.low is None else like.new_empty(0, dtype=torch.float32)
 
     def moving(self) -> dict[str, Tensor]:
-        """What may move: adapted parameters and buffers, by the name they have in the caller's model.
+        """What may move: adapted parameters and every buffer, by the name it has in the caller's model.
 
-        A buffer that the model does not save is no part of what it has learnt: a grid for the image size at hand, say,
-        which it makes anew, in another shape, when images of another size come.
+        One that the model does not save begins with FLEETING: it may be a grid for the image size at hand, say, which
+        is made anew, in another shape, when images of another size come.
         """
         if self._places is None:  # walking a large model takes longer than a small step of it
             self._places = [
-                (f"{path}.{name}" if path else name, held, name)
+                (FLEETING * (name in fleeting) + (f"{path}.{name}" if path else name), held, name)
                 for kind in ("_parameters", "_buffers")
                 for path, module in self.net.named_modules()
-                for held in [getattr(module, kind)]
+                for held, fleeting in [(getattr(module, kind), module._non_persistent_buffers_set)]
                 for name, tensor in held.items()
-                if tensor is not None
-                and (tensor.requires_grad if kind == "_parameters" else name not in module._non_persistent_buffers_set)
+                if tensor is not None and (kind == "_buffers" or tensor.requires_grad)
             ]
+            self._places.sort(key=lambda place: place[0].startswith(FLEETING))  # what may change its shape comes last
         # looked up anew: a forward may put another tensor in a buffer's place
         return {path: held[name] for path, held, name in self._places if held[name] is not None}
 
@@ -173,14 +174,15 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Bring back a snapshot, in place and bit for bit."""
+        """Bring back a snapshot, in place and bit for bit; what is fleeting, where it is still of that shape."""
         moving = self.moving()
-        shapes = {name: tuple(t.shape) for name, t in moving.items()}
-        if shapes != {name: tuple(t.shape) for name, t in saved.items()}:
-            differ = sorted(set(shapes) ^ set(saved)) or [n for n in saved if shapes[n] != tuple(saved[n].shape)]
+        shapes, theirs = ({name: tuple(t.shape) for name, t in own.items()} for own in (moving, saved))
+        apart = {name for name in shapes.keys() | theirs.keys() if shapes.get(name) != theirs.get(name)}
+        if differ := sorted(name for name in apart if not name.startswith(FLEETING)):
             raise CheckpointError(f"adapter state of another model or setting: {differ[:8]} do not match")
         for name, tensor in moving.items():
-            tensor.copy_(saved[name])
+            if name not in apart:
+                tensor.copy_(saved[name])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_compiled": None, "_places": None}

@@ -57,12 +57,12 @@ def picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
-        with Image.open(path) as opened:
+        with Image.open(path) as stored:
+            opened = _upright(stored)
             if opened.mode in ("I", "F"):  # Pillow would cut every value off at 255
                 raise ValueError("32 bits a value: save it with 8 or 16, so that its range is known")
             deep = opened.mode.startswith("I;16")  # Pillow would cut these off too
-            grey = Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)) if deep else None
-            rgb = (grey or _upright(opened)).convert("RGB")
+            rgb = (Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)) if deep else opened).convert("RGB")
             if size is not None and rgb.size != (size, size):
                 rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
             return np.array(rgb)

@@ -71,7 +71,13 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
             value, whole="float" not in wanted, none="None" in wanted
         ):
             raise InputError(f"{name}: expected a number ({known[name]}), got {value!r}")
-    return replace(method, **hyper)
+    return replace(method, **{name: _plain(value) for name, value in hyper.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Turn a number of NumPy's into Python's own, which can be saved."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and isinstance(value, numbers.Real) else value
 
 
 def _number(value: Any, *, whole: bool, none: bool) -> bool:

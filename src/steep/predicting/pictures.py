@@ -91,16 +91,19 @@ def open_pictures(path: str | os.PathLike[str]) -> Pictures:
     return Pictures(tuple(_text(file.as_posix()) for file in inside), folders, read)
 
 
-def _below(place: Path) -> Iterator[Path]:
+def _below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Find what is named as a picture, behind links too; one that cannot be read is found out when it is read."""
-    entered: set[Path] = set()
-    for folder, below, names in os.walk(place, followlinks=True):
-        real = Path(folder).resolve()
-        below[:] = [] if real in entered else [name for name in below if not name.startswith(".")]
-        if real not in entered:  # a link may lead back
-            entered.add(real)
-            own = (Path(folder, name) for name in names if not name.startswith("."))
-            yield from (file for file in own if file.suffix.lower() in _NAMED)
+    real = folder.resolve()
+    if real in above:  # a link that leads back
+        return
+    with os.scandir(folder) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in shown:
+        path = folder / entry.name
+        if entry.is_dir():
+            yield from _below(path, (*above, real))
+        elif path.suffix.lower() in _NAMED:
+            yield path
 
 
 def _array(file: Path) -> Pictures:
