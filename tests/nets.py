@@ -64,3 +64,18 @@ def net(kind: str = "batch", seed: int = 0) -> nn.Module:
 def images(n: int = 20, seed: int = 0, size: int = 8, channels: int = 3) -> Tensor:
     g = torch.Generator().manual_seed(seed)
     return torch.rand(n, channels, size, size, generator=g)
+
+
+class Counting(nn.Module):
+    """Counts its calls in buffers: a forward writes to one in place and replaces the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("replaced", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.replaced = self.replaced + 1
+        return self.net(x) + 0.1 * self.calls + 0.1 * self.replaced

@@ -16,7 +16,7 @@ from torch import nn
 
 import steep
 from contract import identical
-from nets import images, net
+from nets import Counting, images, net
 from steep.errors import CheckpointError, InputError, SteepWarning, UnknownNameError
 
 TEA = {"sgld_steps": 2, "buffer_size": 64}
@@ -254,21 +254,6 @@ def test_stopping_anywhere_and_resuming_equals_never_having_stopped(method, stop
     assert all(torch.equal(second(x), e) for x, e in zip(stream[stop:], expected[stop:], strict=True))
     straight.reset()
     assert all(torch.equal(straight(x), e) for x, e in zip(stream, expected, strict=True))
-
-
-class Counting(nn.Module):
-    """Counts its calls in buffers: one written in place, one replaced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = net()
-        self.register_buffer("calls", torch.zeros(()))
-        self.register_buffer("replaced", torch.zeros(()))
-
-    def forward(self, x):
-        self.calls += 1
-        self.replaced = self.replaced + 1
-        return self.net(x) + 0.1 * self.calls + 0.1 * self.replaced
 
 
 def test_buffers_that_a_forward_writes_or_replaces_are_saved_and_reset():

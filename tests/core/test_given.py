@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import steep
-from nets import images, net
+from nets import Counting, images, net
 from steep.errors import InputError, SteepError, SteepWarning
 
 
@@ -137,21 +137,6 @@ def test_a_hook_that_reaches_into_the_original_is_warned_about():
     model[9].register_forward_pre_hook(lambda layer, args: (args[0] + 0 * model[4].weight.sum(),))
     with pytest.warns(SteepWarning, match="a hook of 9 reaches into the model given"):
         steep.adapt(model, "tent")
-
-
-class Counting(nn.Module):
-    """Counts its calls: a forward writes to one buffer and replaces another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = net().append(nn.Identity())
-        self.register_buffer("calls", torch.zeros(()))
-        self.register_buffer("replaced", torch.zeros(()))
-
-    def forward(self, x):
-        self.calls += 1
-        self.replaced = self.replaced + 1
-        return self.net(x) + 0.1 * self.calls + 0.1 * self.replaced
 
 
 class Interrupted:

@@ -108,13 +108,14 @@ class Adapter:
         self._graphs = Graphs(graph)
         self._fast = compile or graph
         self._group = joined(distributed)
-        if recompute and not blocks(given.checked(model)):
+        model = given.checked(model)
+        if recompute and not blocks(model):
             warnings.warn(
                 "recompute=True: this model has no blocks in a row, nothing is saved", SteepWarning, stacklevel=3
             )
         with grads(), kernels(self._fast, deterministic):
             self._guard = Guard(guard)
-            net = given.checked(model) if inplace else given.copy_of(given.checked(model))
+            net = model if inplace else given.copy_of(model)
             with given.left_alone_if_refused(net) if inplace else nullcontext():
                 classifier = given.placed(Classifier(net), device)
                 classifier.compile_forward, classifier.recompute = compile, recompute
