@@ -217,7 +217,7 @@ def test_state_of_another_model_method_or_format_is_refused_and_loses_nothing():
     foreign = steep.adapt(net(seed=1), "tea", **TEA).state_dict()
     for bad, message in [
         ({}, "expected what Adapter.state_dict"),
-        ({**before, "format": 99}, "expected format 3, got 99"),
+        ({**before, "format": 99}, "expected format 4, got 99"),
         (steep.adapt(net(), "tent").state_dict(), "expected the method tea, got tent"),
         (steep.adapt(net(), "tea", **{**TEA, "lr": 0.5}).state_dict(), "expected the hyper"),
         (foreign, "its frozen weights are not those given"),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from steep.core import agreement, given, images, merged, saving
 from steep.core.batch import mean, size, spread
-from steep.core.collapse import Watch
+from steep.core.collapse import RESTING, Watch
 from steep.core.contexts import fresh_casts, grads, kernels
 from steep.core.distributed import Distributed, Group, current, joined, within
 from steep.core.graph import Graphs
@@ -32,7 +32,7 @@ from steep.errors import CheckpointError, InputError, SteepWarning
 Callback = Callable[["Adapter", Tensor], None]
 """Called with the adapter and its logits after each answered batch: to log, draw or stop."""
 
-FORMAT = 3  # of state_dict(); raised when an older reader could no longer understand it
+FORMAT = 4  # of state_dict(); raised when an older reader could no longer understand it
 
 
 @dataclass(frozen=True)
@@ -190,19 +190,24 @@ class Adapter:
         if self.episodic:
             self._guard.settle()
             self._state.restore(self._initial)
-        steps = [self._step(x) for _ in range(self.steps)]
+        steps = [self._at_rest(x)] if self._watch.resting() else [self._step(x) for _ in range(self.steps)]
         logits = steps[-1].logits
         if self.predict == "after" and steps[-1].moved:
             predict = functools.partial(self.method.predict, self._state)
             logits = self._graphs.run("predict", self.method, self._state, predict, x).clone()
         self._steps, self._logits = steps, logits
         if self._guard.mode == "recover" and steps[-1].moved:
+            self._watch.ask(self.method, self._state, self._initial, x)
             self._event = self._watch.look(
                 self._state, self._initial, self._logits, _gap(self._steps[-1]), self._guard.settle
             )
         if current() is not None:
             self._overall = _overall(steps[0].logits, logits)
         return self._logits
+
+    def _at_rest(self, x: Tensor) -> Step:
+        self._guard.begin()
+        return Step(self.method.predict(self._state, x), used=0, moved=False, note=RESTING)
 
     def _step(self, x: Tensor) -> Step:
         """One guarded step; its tensors are the caller's to keep."""

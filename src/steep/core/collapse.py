@@ -8,8 +8,8 @@ source model's to say, which answers the first batches too: a model that has col
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,43 +34,7 @@ WELL, CALM = 0.9, 1.5  # share of the classes, times the entropy, up to which a 
 
 SOON = 3  # looks: a model that collapses within so many will do so again, so its recovery is followed by a rest ...
 MOST_RESTS = 7  # ... of 10 batches, then 20, 40, up to 640
-
-
-class Settle(Protocol):
-    """The guard's part in a look."""
-
-    def __call__(self, rest: int = 0) -> Tensor | None:
-        """End the last step; adapt on none of the next `rest` batches. Gives what `Reference` knows."""
-
-
-class Reference:
-    """What the source model answers on the first batches: a forward pass more for each of them."""
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.mean: Tensor | None = None  # as in Watch
-        self.source: dict[str, Tensor] | None = None  # what of the model may move, as it was before the first step
-
-    def begin(self, state: State) -> None:
-        """Know the source model, before the first step."""
-        if self.batches == 0 and self.source is None:
-            self.source = state.model.snapshot()
-
-    @torch.no_grad()
-    def take(self, method: Method[Any], state: State, x: Tensor) -> None:
-        """Let the source model answer, and leave the adapted one as it is."""
-        if self.source is None:
-            return
-        adapted = Copies(state)
-        try:
-            state.model.restore(self.source)
-            with state.model.uncompiled():
-                self.mean = _followed(self.mean, method.predict(state, x), None)
-        finally:
-            adapted.revert()
-        self.batches += 1
-        if self.batches == FIRST * PERIOD:
-            self.source = None
+RESTING = "resting: the model had collapsed soon after it began to adapt"
 
 
 class Watch:
@@ -83,30 +47,63 @@ class Watch:
         """Know nothing yet."""
         self.batches = 0
         self.mean: Tensor | None = None  # (K + 2,): mean prediction, entropy, energy gap, as running averages
+        self.source: Tensor | None = None  # the same of the source model's answers to the first batches
         self.usual: list[float] | None = None  # effective classes, entropy, gap of a healthy model
         self.healthy: dict[str, Any] | None = None  # the one snapshot
         self.looked = 0  # times, in all
         self.looks = 0  # since the last recovery
         self.recoveries = 0
         self.rests = 0  # in a row
+        self.rest = 0  # batches still to be answered without adapting
+
+    def resting(self) -> bool:
+        """Count one batch: whether it is to be answered without adapting."""
+        if not self.rest:
+            return False
+        self.rest -= 1
+        return True
+
+    @torch.no_grad()
+    def ask(self, method: Method[Any], state: State, initial: Mapping[str, Any], x: Tensor) -> None:
+        """Let the source model answer one of the first batches too, and leave the adapted one as it is."""
+        if self.batches >= FIRST * PERIOD:
+            return
+        try:
+            adapted = Copies(state)
+            try:
+                state.model.restore(initial["model"])
+                with state.model.uncompiled():
+                    self.source = _followed(self.source, method.predict(state, x), None)
+            finally:
+                adapted.revert()
+        except torch.cuda.OutOfMemoryError:  # this batch has its answer, and needs no second opinion
+            pass
 
     @torch.no_grad()
     def look(
-        self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None, settle: Settle
+        self,
+        state: State,
+        initial: Mapping[str, Any],
+        logits: Tensor,
+        gap: Tensor | None,
+        settle: Callable[[], None],
     ) -> str | None:
-        """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did."""
+        """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did.
+
+        `settle` ends the last step, which must be over before the state is copied or replaced.
+        """
         self.mean = _followed(self.mean, logits, gap)
         self.batches += 1
         if self.batches % PERIOD:
             return None
-        source = settle()  # before the state is copied or replaced, the last step must be over
+        settle()
         self.looks += 1
         if not bool(self.mean.isfinite().all()):
             self.mean = None
             return None
         seen = _read(self.mean)
         self.looked += 1
-        usual = self._usual_now(source, seen)
+        usual = self._usual_now(seen)
         reason = _collapsed(seen, usual, len(self.mean) - 2)
         if reason is None:
             if self.looked > FIRST:
@@ -120,15 +117,15 @@ class Watch:
         state.restore(initial if again else self.healthy or initial)
         self.healthy = None if again else self.healthy
         self.rests = min(self.rests + 1, MOST_RESTS) if soon else 0
-        settle(rest=PERIOD * 2 ** (self.rests - 1) if soon else 0)
-        self.mean, self.looks, self.recoveries = None, 0, self.recoveries + 1
+        self.rest = PERIOD * 2 ** (self.rests - 1) if soon else 0
+        self.mean, self.source, self.looks, self.recoveries = None, None, 0, self.recoveries + 1
         return f"recovered {'the source model' if again else 'the last healthy state'}: {reason}"
 
-    def _usual_now(self, source: Tensor | None, seen: list[float]) -> list[float]:
+    def _usual_now(self, seen: list[float]) -> list[float]:
         """What to compare with: at first the source model's answers to the same images, later their mean."""
         if self.looked > FIRST and self.usual is not None:
             return self.usual
-        known = seen if source is None or not bool(source.isfinite().all()) else _read(source)
+        known = seen if self.source is None or not bool(self.source.isfinite().all()) else _read(self.source)
         now = [*known[:2], min(seen[2], LEAST_GAP)]  # the source model draws no samples
         self.usual = _towards(self.usual or now, now, 1 / self.looked)
         return now

@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import total
-from steep.core.collapse import Reference
 from steep.core.distributed import current
 from steep.core.graph import Work
 from steep.core.mark import Copies, Host
 from steep.core.method import Method, State, Step
-from steep.core.source import copied
 from steep.errors import GuardError, InputError, SteepError, SteepWarning
 
 MODES = ("skip", "recover", "raise", "off")
@@ -36,7 +34,6 @@ REASONS = (
     "the parameters are not finite",
     "the update is out of proportion",
 )
-RESTING = "resting: the model had collapsed soon after it began to adapt"
 
 
 class Attempt(NamedTuple):
@@ -73,9 +70,6 @@ class Guard:
         self._copies: Copies | None = None
         self._pending: tuple[State, Host, Attempt] | None = None  # a verdict that the host must read before it goes on
         self._verdict: Tensor | None = None  # of the last step
-        self._reference = Reference()  # for the watch
-        self._rest = 0  # batches not to adapt on, the last one included
-        self._batch = 0  # the last one, as the model counts them
         self._warned = False  # that a step has raised
 
     def step(self, method: Method[Any], state: State, x: Tensor, run: Callable[[Work, Tensor], Any]) -> Step:
@@ -83,23 +77,7 @@ class Guard:
 
         `run` does the work on the device, or repeats it from a captured graph.
         """
-        self.settle()
-        self._forget_last()
-        new, self._batch = self._batch != state.model.batches, state.model.batches
-        self._rest = max(0, self._rest - new)
-        if self._rest:
-            return Step(method.predict(state, x), used=0, moved=False, note=RESTING)
-        if self.mode == "recover":
-            self._reference.begin(state)
-        step = self._guarded(method, state, x, run)
-        if self.mode == "recover" and step.moved and new:
-            try:
-                self._reference.take(method, state, x)
-            except torch.cuda.OutOfMemoryError:  # the step is taken, and needs no second opinion
-                self._reference.source = None
-        return step
-
-    def _guarded(self, method: Method[Any], state: State, x: Tensor, run: Callable[[Work, Tensor], Any]) -> Step:
+        self.begin()
         host = Host(state)
         try:
             try:
@@ -126,6 +104,11 @@ class Guard:
             raise GuardError(f"step undone: {reason}. The model is as before; guard='skip' goes on by itself.")
         return step._replace(moved=False, used=0, note=reason)
 
+    def begin(self) -> None:
+        """End the last step, and know nothing of this batch's: there may be none."""
+        self.settle()
+        self._verdict = self._copies = None
+
     def _revert(self, state: State, host: Host) -> None:
         """Undo a step that raised."""
         if self.mode == "off":
@@ -149,9 +132,6 @@ class Guard:
             )
         return step
 
-    def _forget_last(self) -> None:
-        self._verdict = self._copies = None
-
     def _attempt(self, method: Method[Any], state: State, x: Tensor) -> Attempt:
         """Everything that happens on the device."""
         if self.mode == "off":
@@ -165,22 +145,14 @@ class Guard:
         undone = verdict.device.type in self.asynchronous and copies.revert_where(verdict.any(), state)
         return Attempt(step, copies, verdict, undone)
 
-    def settle(self, rest: int = 0) -> Tensor | None:
-        """Read the verdict of the last step, and finish undoing it.
-
-        For the watch it gives what the source model answered on the first batches, and with `rest` the next ones are
-        not adapted on.
-        """
+    def settle(self) -> None:
+        """Read the verdict of the last step, and finish undoing it."""
         if self._pending is not None:
             (state, host, attempt), self._pending = self._pending, None
             if attempt.verdict is not None and attempt.verdict.any():
                 if attempt.copies is not None and not attempt.undone:
                     attempt.copies.revert()
                 host.revert(state)
-        if rest:
-            self._rest = rest + 1
-            self._reference.mean = None  # the watch begins anew, too
-        return self._reference.mean
 
     @property
     def undone(self) -> int:
@@ -224,20 +196,16 @@ class Guard:
     def snapshot(self) -> dict[str, Any]:
         """Copy what the guard knows."""
         self.settle()
-        kept = copied(vars(self._reference))
-        return {"usual": self._usual.to("cpu", copy=True), "reference": kept, "rest": self._rest}
+        return {"usual": self._usual.to("cpu", copy=True)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring back what the guard knew."""
-        reference, rest = copied(dict(saved["reference"])), saved["rest"]
         self._usual.copy_(saved["usual"])  # in its place: a recorded graph writes there
         self._pending = self._verdict = None
-        self._rest = rest
-        vars(self._reference).update(reference)
 
     def forget(self) -> None:
         """Know nothing yet."""
-        self.restore({"usual": torch.zeros(4), "reference": vars(Reference()), "rest": 0})
+        self.restore({"usual": torch.zeros(4)})
         self._warned = False
 
 
