@@ -9,6 +9,7 @@ from test_guard import MOVING, QUICK, Prism, rainbow
 import steep
 from contract import identical
 from steep.core import collapse
+from steep.errors import SteepWarning
 from steep.methods.tent import Tent
 
 
@@ -80,6 +81,32 @@ def test_the_source_model_answers_and_leaves_no_trace(method):
     for now in seen[1:]:
         expected = 0.9 * expected + 0.1 * now
     torch.testing.assert_close(guarded.state_dict()["watch"]["source"][:5], expected)
+
+
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("full"), RuntimeError("no kernel")])
+def test_a_source_model_that_cannot_answer_costs_no_answer(error, monkeypatch):
+    guarded, free = (steep.adapt(Prism(), "tent", guard=guard) for guard in ("recover", "skip"))
+    forward, asked = Prism.forward, []
+
+    def failing(self, x):
+        if not torch.is_grad_enabled():
+            asked.append(len(x))
+            raise error
+        return forward(self, x)
+
+    first = rainbow(0)[0]
+    assert torch.equal(guarded(first), free(first))  # which also tries the model, without gradients
+    monkeypatch.setattr(Prism, "forward", failing)
+    x, _ = rainbow(1)
+    with pytest.warns(SteepWarning, match="the source model could not answer"):
+        answer = guarded(x)
+    assert torch.equal(answer, free(x))
+    for s in range(2, 30):  # it is not asked again
+        x, _ = rainbow(s)
+        assert torch.equal(guarded(x), free(x))
+        assert guarded.last.used == len(x)
+    assert len(asked) == 1
+    assert identical(guarded.state_dict()["state"], free.state_dict()["state"])
 
 
 @pytest.mark.parametrize("stop", [5, 15, 29, 35])

@@ -21,7 +21,7 @@ from steep.data.locks import locked
 
 pytestmark = pytest.mark.filterwarnings("ignore::steep.errors.SteepWarning")  # about the scale of made-up images
 
-SCENARIOS = ("equal", "variants", "faults", "resumed", "late", "raises", "dies")
+SCENARIOS = ("equal", "variants", "faults", "resumed", "late", "raises", "starves", "dies")
 ABOUT = {torch.float32: 1e-5, torch.float64: 1e-12}
 RUNS = [(method, size, torch.float32) for method in steep.METHODS for size in (2, 3)]
 RUNS += [(method, 3, torch.float64) for method in ranks.DIGITS]
@@ -186,12 +186,16 @@ def test_a_rank_that_dies_ends_the_others_with_a_clear_error(seen):
         assert found["seconds"] < 60
 
 
-def test_a_rank_that_raises_ends_the_others_too(seen):
-    assert seen["raises"][2]["error"] == ("OSError", "the disk is on fire")
-    for found in seen["raises"]:
+@pytest.mark.parametrize(
+    ("scenario", "error"),
+    [("raises", ("OSError", "the disk is on fire")), ("starves", ("OutOfMemoryError", "full"))],
+)
+def test_a_rank_that_raises_ends_the_others_too(seen, scenario, error):
+    assert seen[scenario][2]["error"] == error
+    for found in seen[scenario]:
         assert found["seconds"] < 60
         assert found["then"][0] == "GroupError", "a rank that has left does not come back by itself"
-    assert [found["error"][0] for found in seen["raises"][:2]] == ["GroupError"] * 2
+    assert [found["error"][0] for found in seen[scenario][:2]] == ["GroupError"] * 2
 
 
 def test_a_rank_that_never_comes_is_not_waited_for(seen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from test_claims import Rows, cell, grid, ten
 
+from steep import recipes
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.errors import InputError
@@ -21,6 +23,7 @@ from steep.report.expected import command, coverage
 from steep.report.explanations import Explanation
 from steep.report.runs import Runs, Source, read
 from steep.report.tables import build
+from steep.report.trainings import named, retrain
 from steep.training import TrainingSpec, train
 
 GN = "resnet-50-gn"
@@ -211,6 +214,40 @@ def test_a_training_that_was_kept_is_named_by_its_epochs(tmp_path: Path) -> None
     assert re.findall(r"^### cifar10-c.* reset, (.+)$", made, flags=re.M) == [named, unnamed]
     first = re.findall(r"\| TEA has the highest mean accuracy and .*severity 5, (.+?) \|.*\*\*(.+)\*\*", made)
     assert first == [(named, "holds"), (unnamed, "does not hold")]
+
+
+def test_trainings_of_as_many_epochs_are_told_apart_and_said_again() -> None:
+    same = {"data": "cifar100", "architecture": "wrn-28-10", "epochs": 104, "recipe": "train-cifar100-wrn-28-10"}
+    spec = {**recipes.read("train-cifar100-wrn-28-10"), "border": "reflect"}
+    old = {key: value for key, value in spec.items() if key != "border"}  # of a time when all borders were black
+    specs = {"a": spec, "b": {**old, "batch_size": 77, "evaluate_every": 3}, "c": {**spec, "batch_size": 77}, "d": None}
+    rows = [{**same, "weights_sha256": digest * 64, "spec": spec} for digest, spec in specs.items()]
+    usual = spec["batch_size"]
+    assert named([*rows, {**rows[0], "epochs": 9, "weights_sha256": "e" * 64}]) == {
+        "a" * 12: f"{'a' * 12} of 104 epochs (trained with batch_size {usual}, border reflect)",
+        "b" * 12: f"{'b' * 12} of 104 epochs (trained with batch_size 77, border zeros)",
+        "c" * 12: f"{'c' * 12} of 104 epochs (trained with batch_size 77, border reflect)",
+        "d" * 12: f"{'d' * 12} of 104 epochs",
+        "e" * 12: f"{'e' * 12} of 9 epochs",
+    }
+
+
+@pytest.mark.parametrize("recipe", ["train-digits", "train-cifar100-wrn-28-10"])
+def test_a_training_is_said_again_by_a_command_that_trains_the_same(recipe: str) -> None:
+    own = {"flip": True, "model_options.dropout": 0.3, "lr": 0.12345678, "size": 8, "seed": 3}
+    for border, other in (
+        ("zeros", own),
+        ("reflect", {**own, "flip": False, "size": None, "threads": 2}),
+        ("zeros", {}),
+    ):
+        spec = TrainingSpec.from_recipe(recipe, {"border": border, **other})
+        row = json.loads(json.dumps({"recipe": recipe, "spec": dataclasses.asdict(spec)}))
+        if border == "zeros":
+            del row["spec"]["border"]  # as rows of a time when all borders were black
+        words = str(retrain(row)).split()
+        assert words[:3] == ["steep", "train", recipe]
+        said = dict(recipes.assignment(word) for word in words[4::2])
+        assert TrainingSpec.from_recipe(recipe, said).identity() == spec.identity()
 
 
 def test_trainings_are_shown_as_they_were_kept(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from steep.errors import InputError
 from steep.training import crops, draw, learning_rate
 from steep.training.augment import as_input, padded
 
@@ -31,7 +32,7 @@ def naive(image: np.ndarray, top: int, left: int, flip: bool, pad: int) -> np.nd
 def test_crops_equal_the_naive_version_fed_the_same_draws(shape, pad):
     images = np.random.default_rng(0).integers(1, 256, (20, *shape), dtype=np.uint8)
     draws = draw(20, seed=3, epoch=1, pad=pad, flip=True, device=CPU)
-    got = crops(padded(torch.from_numpy(images), pad), draws.batch(4, 16), pad)
+    got = crops(padded(torch.from_numpy(images), pad, "zeros"), draws.batch(4, 16), pad)
     assert got.dtype == torch.uint8
     for index in range(12):
         order, top, left, flip = (part[4 + index].item() for part in draws)
@@ -42,10 +43,25 @@ def test_crops_equal_the_naive_version_fed_the_same_draws(shape, pad):
         assert set(draws.top.tolist()) == set(range(2 * pad + 1)) == set(draws.left.tolist())
 
 
+@pytest.mark.parametrize(("border", "mode"), [("zeros", "constant"), ("reflect", "reflect")])
+@pytest.mark.parametrize(("shape", "pad"), [((7, 5, 3), 4), ((2, 8, 1), 1), ((4, 6, 3), 0)])
+def test_borders_are_those_of_numpy(border, mode, shape, pad):
+    images = np.random.default_rng(0).integers(1, 256, (3, *shape), dtype=np.uint8)
+    around = ((0, 0), (pad, pad), (pad, pad), (0, 0))
+    got = padded(torch.from_numpy(images), pad, border)
+    assert got.dtype == torch.uint8
+    assert np.array_equal(got.numpy(), np.pad(images, around, mode=mode))
+
+
+def test_a_border_wider_than_the_picture_cannot_be_mirrored():
+    with pytest.raises(InputError, match=r"pad: expected less than 5, .*got 5.*border \"zeros\""):
+        padded(torch.zeros(1, 7, 5, 3, dtype=torch.uint8), 5, "reflect")
+
+
 def test_without_padding_and_mirror_a_crop_is_the_picture():
     images = torch.arange(2 * 3 * 4 * 1, dtype=torch.uint8).reshape(2, 3, 4, 1)
     draws = draw(2, seed=0, epoch=0, pad=0, flip=False, device=CPU)
-    assert torch.equal(crops(padded(images, 0), draws, 0), images[draws.order])
+    assert torch.equal(crops(padded(images, 0, "zeros"), draws, 0), images[draws.order])
 
 
 def test_an_epoch_is_decided_by_seed_and_number():

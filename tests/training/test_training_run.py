@@ -10,16 +10,17 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from steep import models
+from steep import models, sealed
 from steep.cli import main
 from steep.data import load, to_device
 from steep.errors import CheckpointError, DataError, InputError
 from steep.models import checkpoints
 from steep.training import TrainingSpec, checkpoint_path, train
-from steep.training.run import Run
+from steep.training.run import KIND, Run
 
 # Every step is put on disk: a kill may come at any of them.
 SHORT = {"epochs": 3, "limit": 200, "checkpoint_minutes": 0, "warmup_epochs": 1, "model_options.dropout": 0.2}
@@ -155,7 +156,7 @@ def test_the_first_steps_are_plain_sgd(tmp_path):
     velocity = [torch.zeros_like(p) for p in model.parameters()]
     for step, rate in enumerate((0.1, 0.05)):  # half a cosine in two steps
         batch = draws.batch(64 * step, 64 * step + 64)
-        x = crops(padded(images, 1), batch, 1).permute(0, 3, 1, 2).float() / 255
+        x = crops(padded(images, 1, "zeros"), batch, 1).permute(0, 3, 1, 2).float() / 255
         loss = F.cross_entropy(model(x), labels[batch.order])
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         with torch.no_grad():
@@ -206,6 +207,24 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
         train(spec, out)
     assert file.read_bytes() == content
     train(dataclasses.replace(spec, store="fp16"), out, resume=True)  # how it is kept may change
+
+
+@pytest.mark.parametrize(("border", "mode"), [("zeros", "constant"), ("reflect", "reflect")])
+def test_pictures_to_train_on_have_the_border_asked_for(border, mode):
+    run = Run.start(short(limit=64, pad=2, border=border), None, torch.device("cpu"))
+    around = ((0, 0), (2, 2), (2, 2), (0, 0))
+    assert np.array_equal(run.train.images.numpy(), np.pad(run.train.source.images, around, mode=mode))
+    assert np.array_equal(run.test.images.numpy(), run.test.source.images)
+
+
+def test_a_run_older_than_the_choice_of_borders_goes_on_with_black_ones(tmp_path):
+    file = stopped(tmp_path)
+    tensors, facts = sealed.read(file, KIND)
+    del facts["run"]["border"]
+    sealed.write(file, KIND, tensors, facts)
+    with pytest.raises(CheckpointError, match=r'border = "zeros", now "reflect"'):
+        train(short(limit=128, border="reflect"), tmp_path / "net.safetensors", resume=True)
+    assert train(short(limit=128), tmp_path / "net.safetensors", resume=True).row["spec"]["border"] == "zeros"
 
 
 def test_a_finished_run_is_left_as_it_is(whole, tmp_path):

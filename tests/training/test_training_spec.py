@@ -88,6 +88,7 @@ def test_missing_keys_and_other_kinds_are_refused(tmp_path):
         ("warmup_epochs", 12, "warmup_epochs: expected 0 to epochs"),
         ("size", 0, "size: expected 1 or more"),
         ("model_options", 3, "model_options: expected a table, got 3"),
+        ("border", "black", "border: expected one of zeros, reflect, got 'black'"),
         ("lr.x", 3, "lr has no inner keys"),
     ],
 )
@@ -99,8 +100,16 @@ def test_wrong_values_are_refused(key, value, said):
 def test_identity_is_what_decides_the_weights():
     spec = TrainingSpec.from_recipe("train-digits")
     assert dataclasses.replace(spec, store="fp16", evaluate_every=1, about="").identity() == spec.identity()
-    for change in ({"lr": 0.2}, {"seed": 1}, {"pad": 0}, {"model_options": {"dropout": 0.1}}, {"threads": 2}):
+    for change in (
+        {"lr": 0.2},
+        {"seed": 1},
+        {"pad": 0},
+        {"border": "reflect"},
+        {"model_options": {"dropout": 0.1}},
+        {"threads": 2},
+    ):
         assert dataclasses.replace(spec, **change).identity() != spec.identity()
+    assert dataclasses.replace(spec, pad=0, border="reflect").identity() == dataclasses.replace(spec, pad=0).identity()
 
 
 def test_a_path_never_becomes_part_of_the_name(tmp_path):

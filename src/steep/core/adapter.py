@@ -160,7 +160,8 @@ class Adapter:
     def _answer_together(self, x: Tensor, group: Group) -> Tensor:
         """Answer this rank's part of a batch, adapting on all of it. Nothing happens before all ranks agree."""
         with group.in_step():
-            same = 0 if self._same else agreement.fingerprint(self._state, self.method, self.options())
+            watched = {"batches": self._watch.batches, "rest": self._watch.rest}
+            same = 0 if self._same else agreement.fingerprint(self._state, self.method, self.options() | watched)
             keep_bad, pieces = self.bad_images == "nan", self._guard.mode not in ("off", "raise")
             part = agreement.reach(group, x, self._state.model, self._shapes, same, keep_bad=keep_bad, pieces=pieces)
             self._same, self._overall = True, None

@@ -8,6 +8,7 @@ source model's to say, which answers the first batches too: a model that has col
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,11 +16,13 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import mean
+from steep.core.distributed import current
+from steep.core.guard import is_for_the_caller
 from steep.core.losses import entropy
 from steep.core.mark import Copies
 from steep.core.method import Method, State
 from steep.core.source import copied
-from steep.errors import CheckpointError
+from steep.errors import CheckpointError, SteepWarning
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait
 FADE = 0.9  # of the running averages
@@ -54,6 +57,7 @@ class Watch:
         self.looks = 0  # since the last recovery
         self.recoveries = 0
         self.rests = 0  # in a row
+        self.asking = True  # the source model, too; until it fails
         self.rest = 0  # batches still to be answered without adapting
 
     def resting(self) -> bool:
@@ -66,7 +70,7 @@ class Watch:
     @torch.no_grad()
     def ask(self, method: Method[Any], state: State, initial: Mapping[str, Any], x: Tensor) -> None:
         """Let the source model answer one of the first batches too, and leave the adapted one as it is."""
-        if self.batches >= FIRST * PERIOD:
+        if not self.asking or self.batches >= FIRST * PERIOD:
             return
         try:
             adapted = Copies(state)
@@ -76,8 +80,17 @@ class Watch:
                     self.source = _followed(self.source, method.predict(state, x), None)
             finally:
                 adapted.revert()
-        except torch.cuda.OutOfMemoryError:  # this batch has its answer, and needs no second opinion
-            pass
+        except Exception as error:  # the batch has its answer already: it goes without a second opinion
+            full = isinstance(error, torch.cuda.OutOfMemoryError) and current() is None  # ranks must stay in step
+            if is_for_the_caller(error) and not full:
+                raise
+            self.asking = False
+            warnings.warn(
+                f"guard='recover': the source model could not answer beside the adapted one ({error!r}), so a collapse "
+                "within the first batches may go unnoticed",
+                SteepWarning,
+                stacklevel=2,
+            )
 
     @torch.no_grad()
     def look(

@@ -83,7 +83,7 @@ class Guard:
             try:
                 attempt: Attempt = run(lambda x: self._attempt(method, state, x), x)
             except Exception as error:
-                if self.mode in ("raise", "off") or _is_for_the_caller(error):
+                if self.mode in ("raise", "off") or is_for_the_caller(error):
                     raise
                 self._revert(state, host)
                 return self._answer(method, state, x, error)
@@ -214,7 +214,7 @@ def _let_go(step: Step) -> Step:
     return step._replace(logits=step.logits.detach())
 
 
-def _is_for_the_caller(error: Exception) -> bool:
+def is_for_the_caller(error: Exception) -> bool:
     """Whether an error is not to be survived by answering without a step.
 
     Steep's own name something to mend, as does an operation that deterministic=True rules out; a full GPU is answered

@@ -14,7 +14,7 @@ from pathlib import Path
 from steep.bench.rows import Row
 from steep.report import claims, domains, explanations
 from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, has_mean, own_name, part
-from steep.report.expected import command, coverage, training
+from steep.report.expected import command, coverage
 from steep.report.explanations import Explanation
 from steep.report.figures import analysed
 from steep.report.formats import bold, entry, grid, in_markdown, number, pipes, signed
@@ -22,6 +22,7 @@ from steep.report.plates import Plates
 from steep.report.runs import Runs, Source
 from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titles
 from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain, short
+from steep.report.trainings import named, retrain
 
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MANY = 12  # lines of a table that stays in sight
@@ -85,8 +86,7 @@ class _Page:
     ) -> None:
         self.found, self.rows, self.flat, self.reasons, self.plates = found, rows, analyses, reasons, plates
         self.trainings = {row["weights_sha256"]: row for row in trainings if row.get("weights_sha256")}
-        digests = {digest[:12]: plain(row["epochs"]) for digest, row in self.trainings.items()}
-        self.trained = {digest: f"{digest} of {epochs} epochs" for digest, epochs in digests.items()}
+        self.trained = named(self.trainings.values())
         self.titles = titles([*found.tables, *found.variants, *found.tuned], self.trained)
         self.said: set[str] = set()  # explanations that stand in full on the page already
         paper = any(found.rankings.get(name) for name in PAPER)
@@ -147,7 +147,7 @@ class _Page:
             how = [*table.notes, f"files: {', '.join(dict.fromkeys(plain(r.get('run', '')) for r in table.rows))}"]
             again = command(table)
             how_to = [f"- again: `{again}`"] if again else []
-            if (made := self.trainings.get(table.spec.get("weights_sha256"))) and (first := training(made)):
+            if (made := self.trainings.get(table.spec.get("weights_sha256"))) and (first := retrain(made)):
                 how_to.insert(0, f"- its source model: `{first}`")
             behind.append("\n".join([*(f"- {in_markdown(note)}" for note in how), *how_to]))
         held = [[claim.text, claim.here, claim.verdict] for claim in claims.of(table)]

@@ -17,8 +17,6 @@ from steep.report.tables import Table, plain
 
 Wanted: TypeAlias = tuple[str, str, int, str]  # source, shift, severity, label
 _DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
-_DEFAULTS = {"warmup_epochs": 0, "size": None, "limit": None, "label_smoothing": 0}  # of a recipe that is silent
-_UNFELT = {"recipe", "evaluate_every", "checkpoint_minutes"}  # of a training: change no weight
 _SHIFT_BY_SHIFT = ("reset", "label-shift")
 
 
@@ -98,22 +96,6 @@ def command(table: Table) -> str | None:
     if table.spec.get("precision", "float32") != recipe.get("precision", "float32"):
         words.append(f"--set precision={table.spec['precision']}")
     return " ".join(word for word in words if word)
-
-
-def training(row: Row) -> str | None:
-    """Give the command that trains a source model as its row says, where a packaged recipe does.
-
-    >>> spec = {"epochs": 40, "warmup_epochs": 0.0, "lr": 0.05, "pad": 4, "evaluate_every": 20}
-    >>> training({"recipe": "train-cifar10-wrn-28-10", "spec": spec})
-    'steep train train-cifar10-wrn-28-10 --set epochs=40 --set lr=0.05'
-    """
-    name, spec = row.get("recipe"), row.get("spec", {})
-    if name not in recipes.names("train"):
-        return None
-    usual = {**_DEFAULTS, **recipes.read(name)}
-    other = {key: spec[key] for key in sorted(spec.keys() & usual.keys() - _UNFELT) if spec[key] != usual[key]}
-    said = [f"--set {key}={f'{own:g}' if isinstance(own, float) else own}" for key, own in other.items()]
-    return " ".join([f"steep train {name}", *said])
 
 
 def _bench(name: str, recipe: Mapping[str, Any], rows: Sequence[Row]) -> Coverage:

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steep.errors import InputError
+from steep.training.spec import Border
+
 
 class Draws(NamedTuple):
     """The random choices of one epoch, one entry per picture in the order they are shown."""
@@ -45,14 +48,32 @@ def draw(count: int, *, seed: int, epoch: int, pad: int, flip: bool, device: tor
     return Draws(*(part.to(device) for part in drawn))
 
 
-def padded(images: Tensor, pad: int) -> Tensor:
-    """Put `pad` rows and columns of zeros around each picture of (N, H, W, C)."""
+def padded(images: Tensor, pad: int, border: Border) -> Tensor:
+    """Put `pad` rows and columns around each picture of (N, H, W, C): zeros, or the picture mirrored at its edge.
+
+    >>> padded(torch.tensor([1, 2, 3]).reshape(1, 1, 3, 1).expand(1, 3, 3, 1), 1, "reflect")[0, 0].flatten().tolist()
+    [2, 1, 2, 3, 2]
+    """
     if pad == 0:
         return images
     count, height, width, channels = images.shape
+    if border == "reflect":
+        if pad >= min(height, width):
+            raise InputError(
+                f"pad: expected less than {min(height, width)}, the pictures' shorter side, got {pad}: "
+                'border = "reflect" has no more rows to mirror. Make pad smaller or border "zeros"'
+            )
+        rows, columns = (_mirrored(length, pad, images.device) for length in (height, width))
+        return images[:, rows][:, :, columns]
     out = images.new_zeros(count, height + 2 * pad, width + 2 * pad, channels)
     out[:, pad : pad + height, pad : pad + width] = images
     return out
+
+
+def _mirrored(length: int, pad: int, device: torch.device) -> Tensor:
+    """Return the rows -pad … length + pad - 1, those outside as their mirror images; the edge is not repeated."""
+    last = length - 1
+    return last - (last - torch.arange(-pad, length + pad, device=device).abs()).abs()
 
 
 def crops(images: Tensor, draws: Draws, pad: int) -> Tensor:

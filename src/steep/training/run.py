@@ -15,7 +15,7 @@ from steep import models, sealed
 from steep.data import ImageSet, load
 from steep.errors import CheckpointError, InputError
 from steep.training.augment import padded
-from steep.training.spec import TrainingSpec
+from steep.training.spec import Border, TrainingSpec
 
 KIND = "a training run"  # of its checkpoint
 
@@ -29,12 +29,12 @@ class Split:
     labels: Tensor
 
     @classmethod
-    def on(cls, device: torch.device, source: ImageSet, pad: int) -> Split:
+    def on(cls, device: torch.device, source: ImageSet, pad: int = 0, border: Border = "zeros") -> Split:
         """Move a set to the device as it is, bytes, and pad it there."""
         import numpy as np
 
         images = torch.from_numpy(np.array(source.images)).to(device)  # a copy: the set may be a read-only map
-        return cls(source, padded(images, pad), torch.from_numpy(np.array(source.labels)).to(device))
+        return cls(source, padded(images, pad, border), torch.from_numpy(np.array(source.labels)).to(device))
 
 
 @dataclass
@@ -88,8 +88,8 @@ class Run:
         return cls(
             spec,
             device,
-            Split.on(device, train, spec.pad),
-            Split.on(device, test, 0),
+            Split.on(device, train, spec.pad, spec.border),
+            Split.on(device, test),
             model,
             optimizer,
             loss=torch.zeros((), device=device),
@@ -148,6 +148,7 @@ class Run:
 
 def refuse_other(path: Path, there: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Raise if a file was made with another recipe than the one to run now, naming what differs."""
+    there = {"border": "zeros", **there}  # a file older than the key: all borders were black
     differ = [key for key in {**there, **mine} if there.get(key) != mine.get(key)]
     if differ:
         shown = "; ".join(

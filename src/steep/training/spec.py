@@ -14,6 +14,7 @@ from steep.errors import InputError
 
 Precision = Literal["auto", "bf16", "fp32"]
 Store = Literal["fp16", "fp32"]
+Border = Literal["zeros", "reflect"]
 
 # Keys that say how a run is watched and kept, not what comes out of it: a run may go on with others.
 _INCIDENTAL = ("recipe", "about", "store", "evaluate_every", "checkpoint_minutes", "compile")
@@ -53,7 +54,8 @@ class TrainingSpec:
     nesterov: bool = True
     weight_decay: float = 0.0
     label_smoothing: float = 0.0
-    pad: int = 0  # zeros around a picture, of which a random crop keeps as many pixels as before
+    pad: int = 0  # rows and columns around a picture, of which a random crop keeps as many pixels as before
+    border: Border = "zeros"  # what those show: black, or the picture mirrored at its edge ("reflect")
     flip: bool = False  # mirror every second picture, at random
     seed: int = 0
 
@@ -120,7 +122,9 @@ class TrainingSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that decides the weights, as plain data; two specs with one identity train the same model."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return {key: value for key, value in plain.items() if key not in _INCIDENTAL}
+        if not self.pad:
+            plain["border"] = "zeros"  # there is none
+        return {key: plain[key] for key in DECISIVE}
 
     @property
     def _where(self) -> str:
@@ -129,6 +133,10 @@ class TrainingSpec:
     def _require(self, name: str, good: bool, expected: str) -> None:
         if not good:
             raise InputError(f"{self._where}: {name}: expected {expected}, got {getattr(self, name)!r}")
+
+
+DECISIVE = tuple(item.name for item in fields(TrainingSpec) if item.name not in _INCIDENTAL)
+"""The keys that decide the weights."""
 
 
 def _checked(where: str, value: Any, hint: Any) -> Any:

@@ -1,0 +1,70 @@
+"""What a page says about the trainings behind its rows: what each is called, and the command that trains it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from steep import recipes
+from steep.bench.rows import Row
+from steep.report.tables import plain
+from steep.training.spec import DECISIVE, TrainingSpec
+
+_OLDER = {"border": "zeros"}  # of a spec that is older than the key
+
+
+def named(trainings: Iterable[Row]) -> dict[str, str]:
+    """Name each training, by its digest's beginning: its epochs, and what sets it apart from another of as many.
+
+    >>> alike = {"data": "cifar10", "architecture": "wrn-28-10", "epochs": 40}
+    >>> specs = {"a" * 64: {"batch_size": 128, "lr": 0.1}, "b" * 64: {"batch_size": 256, "lr": 0.1}}
+    >>> named({**alike, "weights_sha256": digest, "spec": spec} for digest, spec in specs.items())["a" * 12]
+    'aaaaaaaaaaaa of 40 epochs (trained with batch_size 128)'
+    """
+    alike: dict[tuple[str, str, int], list[Row]] = {}
+    for row in trainings:
+        alike.setdefault((row["data"], row["architecture"], row["epochs"]), []).append(row)
+    names = {}
+    for rows in alike.values():
+        told = [spec for row in rows if (spec := _decisive(row))]
+        keys = sorted({key for spec in told for key in spec})
+        apart = [key for key in keys if any(spec.get(key) != told[0].get(key) for spec in told)]
+        for row in rows:
+            digest, spec = row["weights_sha256"][:12], _decisive(row)
+            words = ", ".join(f"{key} {plain(spec[key])}" for key in apart if key in spec)
+            names[digest] = f"{digest} of {plain(row['epochs'])} epochs" + (f" (trained with {words})" if words else "")
+    return names
+
+
+def retrain(row: Row) -> str | None:
+    """Give the command that trains a source model as its row says, where a packaged recipe does.
+
+    >>> spec = {"epochs": 40, "warmup_epochs": 0.0, "lr": 0.05, "pad": 4, "evaluate_every": 20}
+    >>> retrain({"recipe": "train-cifar10-wrn-28-10", "spec": spec})
+    'steep train train-cifar10-wrn-28-10 --set epochs=40 --set lr=0.05'
+    """
+    name = row.get("recipe")
+    if name not in recipes.names("train"):
+        return None
+    usual, own = _flat(TrainingSpec.from_recipe(name).identity()), _decisive(row)
+    other = {key: own[key] for key in sorted(own) if own[key] != usual.get(key)}
+    said = [f"--set {key}={_word(value)}" for key, value in other.items()]
+    return " ".join([f"steep train {name}", *said])
+
+
+def _word(value: Any) -> str:
+    """Write a value as `--set` reads it."""
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _decisive(row: Row) -> dict[str, Any]:
+    """Give what a row's spec says of the keys that decide weights; nothing where it has no spec."""
+    spec = row.get("spec") or {}
+    return _flat({key: value for key, value in {**_OLDER, **spec}.items() if key in DECISIVE}) if spec else {}
+
+
+def _flat(spec: dict[str, Any]) -> dict[str, Any]:
+    options = spec.get("model_options") or {}
+    inner = {f"model_options.{key}": value for key, value in options.items()}
+    return {key: value for key, value in spec.items() if key != "model_options"} | inner
