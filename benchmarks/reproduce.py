@@ -107,9 +107,9 @@ JOBS = (
     Job("cifar10-c-tf32-2000-h200", "appendix-cifar10", limit=2000, seeds="0", only=TEA, sets=("precision=tf32",)),
     Job("cifar100-c", "cifar100", "corrupt", severities=(5,)),
     Job("cifar100-wrn-28-10", "train-cifar100-wrn-28-10", "train"),
-    Job("cifar100-c-104-epochs-h200", "appendix-cifar100", seeds="0"),
+    Job("cifar100-c-batch-128-h200", "appendix-cifar100", seeds="0"),
     Job("clean-h200", "clean-cifar10", seeds="0"),
-    Job("clean-cifar100-104-epochs-h200", "clean-cifar100", seeds="0"),
+    Job("clean-cifar100-batch-128-h200", "clean-cifar100", seeds="0"),
     Job("before-after-2000-h200", "before-after", limit=2000, only=("method=tent-after,tea-before",)),
     Job("continual-1000-h200", "continual", limit=1000),
     Job("mixed-1000-h200", "mixed", limit=1000),
@@ -134,7 +134,7 @@ JOBS = (
     Job("cifar100-c-gn-1000-h200", "table-2-cifar100", limit=1000, only=("setting=paper", "severity=5")),
     Job("clean-h200", "clean-tiny-imagenet", seeds="0"),
     Job("tiny-gn", f"train-tiny-imagenet-{GN}", "train"),
-    Job("tiny-imagenet-c-gn-1000-h200", "table-2-tiny-imagenet", limit=1000, only=("setting=paper", "severity=5")),
+    Job("tiny-imagenet-c-gn-2000-h200", "table-2-tiny-imagenet", limit=2000, only=("setting=paper", "severity=5")),
     Job("cifar10-c-severity-5", "appendix-cifar10", only=TEA, compile=True),
 )
 

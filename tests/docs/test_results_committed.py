@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from reading import HOME
 from steep.cli import main
+from steep.report.explanations import read
 
 
 def test_the_committed_page_is_what_the_rows_give(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +30,31 @@ def test_the_makefile_says_the_same() -> None:
     told = "report results --format docs --title Results --explanations results/explanations.toml"
     told += " --figures docs/images/results --out docs/results.md"
     assert told in " ".join(words)
+
+
+def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
+    rows = [json.loads(line) for line in (HOME / "results" / "borders-cpu.jsonl").read_text().splitlines()]
+    trained = {
+        row["weights_sha256"]: row["spec"]["border"]
+        for row in map(json.loads, (HOME / "results" / "training-cpu.jsonl").read_text().splitlines())
+    }
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        of = trained.get(row["weights_sha256"], row["model"])
+        found.setdefault((of, row["statistics"]), []).append(100 * row["accuracy"])
+    shown = {place: [f"{value:.1f}" for value in values] for place, values in found.items()}
+    own, zeros, mirrored = (shown["wrn-28-10", name] for name in ("batch", "zeros", "reflect"))
+    names = ("clean images", "Gaussian noise", "contrast", "pixelate")
+    pairs = [f"{z} instead of {b} on {name}" for z, b, name in zip(zeros, own, names, strict=True)]
+    black, reflected = shown["zeros", "batch"], shown["reflect", "batch"]
+    lost = found["zeros", "source"][0] - found["zeros", "batch"][0]
+    (said,) = (one.text for one in read(HOME / "results" / "explanations.toml") if one.evidence == "borders-cpu.jsonl")
+    for words in (
+        f"{', '.join(pairs[:3])} and {pairs[3]}",
+        f"mirrored crops do nothing ({', '.join(mirrored)})",
+        f"with black ones bn has {black[0]} on clean images, {lost:.1f} below the source model, and {black[1]}, ",
+        f", {black[2]} and {black[3]} on those corruptions",
+        f"with mirrored ones {reflected[0]}, as the source model, and {', '.join(reflected[1:3])} and {reflected[3]}",
+    ):
+        assert words in said
+    assert shown["reflect", "source"][0] == reflected[0]

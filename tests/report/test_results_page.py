@@ -23,7 +23,7 @@ from steep.report.expected import command, coverage
 from steep.report.explanations import Explanation
 from steep.report.runs import Runs, Source, read
 from steep.report.tables import build
-from steep.report.trainings import named, retrain
+from steep.report.trainings import DEFAULTS, named, retrain
 from steep.training import TrainingSpec, train
 
 GN = "resnet-50-gn"
@@ -230,6 +230,11 @@ def test_trainings_of_as_many_epochs_are_told_apart_and_said_again() -> None:
         "d" * 12: f"{'d' * 12} of 104 epochs",
         "e" * 12: f"{'e' * 12} of 9 epochs",
     }
+
+
+def test_defaults_of_trainings_are_those_of_their_spec() -> None:
+    needed = {"data": "digits", "model": "wrn-10-1", "epochs": 1, "batch_size": 2, "lr": 1.0}
+    assert TrainingSpec(recipe="r", **needed).identity() == {**DEFAULTS, **needed}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("recipe", ["train-digits", "train-cifar100-wrn-28-10"])

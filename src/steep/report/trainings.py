@@ -9,8 +9,14 @@ from typing import Any
 from steep import recipes
 from steep.bench.rows import Row
 from steep.report.tables import plain
-from steep.training.spec import DECISIVE, TrainingSpec
 
+# What decides the weights, as `steep.training.TrainingSpec` has it where a recipe is silent (here without torch).
+DEFAULTS: dict[str, Any] = {
+    "data": None, "train_split": "train", "test_split": "test", "size": None, "channels": None, "domain": None,
+    "limit": None, "model": None, "model_options": {}, "epochs": None, "batch_size": None, "lr": None,
+    "warmup_epochs": 0.0, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0, "label_smoothing": 0.0, "pad": 0,
+    "border": "zeros", "flip": False, "seed": 0, "precision": "auto", "channels_last": True, "threads": None,
+}  # fmt: skip
 _OLDER = {"border": "zeros"}  # of a spec that is older than the key
 
 
@@ -47,7 +53,7 @@ def retrain(row: Row) -> str | None:
     name = row.get("recipe")
     if name not in recipes.names("train"):
         return None
-    usual, own = _flat(TrainingSpec.from_recipe(name).identity()), _decisive(row)
+    usual, own = _decisive({"spec": {**DEFAULTS, **recipes.read(name)}}), _decisive(row)
     other = {key: own[key] for key in sorted(own) if own[key] != usual.get(key)}
     said = [f"--set {key}={_word(value)}" for key, value in other.items()]
     return " ".join([f"steep train {name}", *said])
@@ -61,7 +67,7 @@ def _word(value: Any) -> str:
 def _decisive(row: Row) -> dict[str, Any]:
     """Give what a row's spec says of the keys that decide weights; nothing where it has no spec."""
     spec = row.get("spec") or {}
-    return _flat({key: value for key, value in {**_OLDER, **spec}.items() if key in DECISIVE}) if spec else {}
+    return _flat({key: value for key, value in {**_OLDER, **spec}.items() if key in DEFAULTS}) if spec else {}
 
 
 def _flat(spec: dict[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class TrainingSpec:
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         if not self.pad:
             plain["border"] = "zeros"  # there is none
-        return {key: plain[key] for key in DECISIVE}
+        return {key: value for key, value in plain.items() if key not in _INCIDENTAL}
 
     @property
     def _where(self) -> str:
@@ -133,10 +133,6 @@ class TrainingSpec:
     def _require(self, name: str, good: bool, expected: str) -> None:
         if not good:
             raise InputError(f"{self._where}: {name}: expected {expected}, got {getattr(self, name)!r}")
-
-
-DECISIVE = tuple(item.name for item in fields(TrainingSpec) if item.name not in _INCIDENTAL)
-"""The keys that decide the weights."""
 
 
 def _checked(where: str, value: Any, hint: Any) -> Any:
