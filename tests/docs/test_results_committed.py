@@ -46,7 +46,7 @@ def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
     own, zeros, mirrored = (shown["wrn-28-10", name] for name in ("batch", "zeros", "reflect"))
     names = ("clean images", "Gaussian noise", "contrast", "pixelate")
     pairs = [f"{z} instead of {b} on {name}" for z, b, name in zip(zeros, own, names, strict=True)]
-    black, reflected = shown["zeros", "batch"], shown["reflect", "batch"]
+    black, reflected, crops = shown["zeros", "batch"], shown["reflect", "batch"], shown["zeros", "zeros"]
     lost = found["zeros", "source"][0] - found["zeros", "batch"][0]
     (said,) = (one.text for one in read(HOME / "results" / "explanations.toml") if one.evidence == "borders-cpu.jsonl")
     for words in (
@@ -55,6 +55,8 @@ def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
         f"with black ones bn has {black[0]} on clean images, {lost:.1f} below the source model, and {black[1]}, ",
         f", {black[2]} and {black[3]} on those corruptions",
         f"with mirrored ones {reflected[0]}, as the source model, and {', '.join(reflected[1:3])} and {reflected[3]}",
+        f"without bn too ({shown['reflect', 'source'][0]} against {shown['zeros', 'source'][0]})",
+        f"bring the other to {crops[0]} on clean images, but to {', '.join(crops[1:3])} and {crops[3]} on the corrupt",
     ):
         assert words in said
     assert shown["reflect", "source"][0] == reflected[0]

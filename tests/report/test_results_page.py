@@ -262,9 +262,9 @@ def test_trainings_are_shown_as_they_were_kept(tmp_path: Path) -> None:
     (source,) = read([tmp_path / "training.jsonl"]).sources
     made = docs(Runs((source,)))
     cells = made.split("## The source models")[1].split("\n")[4].strip("| ").split(" | ")
-    assert cells[:5] == ["digits", row["architecture"], "8", "1", "0"]
-    assert cells[5] == f"{100 * row['accuracy']:.2f}"
-    assert cells[7] == hashlib.sha256((tmp_path / "digits.safetensors").read_bytes()).hexdigest()[:12]
+    assert cells[:7] == ["digits", row["architecture"], "8", "1", "64", "zeros", "0"]
+    assert cells[7] == f"{100 * row['accuracy']:.2f}"
+    assert cells[9] == hashlib.sha256((tmp_path / "digits.safetensors").read_bytes()).hexdigest()[:12]
 
 
 def test_limited_rows_are_another_table() -> None:

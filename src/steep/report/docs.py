@@ -22,7 +22,7 @@ from steep.report.plates import Plates
 from steep.report.runs import Runs, Source
 from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titles
 from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain, short
-from steep.report.trainings import named, retrain
+from steep.report.trainings import decisive, named, retrain
 
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MANY = 12  # lines of a table that stays in sight
@@ -316,12 +316,14 @@ def _trainings(trainings: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
     if not trainings:
         return
     yield "## The source models"
-    head = ["data", "model", "pixels", "epochs", "seed", "accuracy", "on", "weights", "device", "commit", "file"]
+    head = ["data", "model", "pixels", "epochs", "batch", "border", "seed", "accuracy", "on", "weights", "device"]
     body = [
         [
             *(plain(row[name]) for name in ("data", "architecture")),
             plain(row["image_shape"][0]),
-            *(plain(row[name]) for name in ("epochs", "seed")),
+            plain(row["epochs"]),
+            *(plain(told.get(name, "")) for name in ("batch_size", "border")),
+            plain(row["seed"]),
             number(100 * float(row["accuracy"])),
             f"{int(row['test_images']):,}",
             plain(row.get("weights_sha256") or "")[:12],
@@ -330,14 +332,15 @@ def _trainings(trainings: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
             plain(row["run"]),
         ]
         for row in trainings
+        for told in (decisive(row),)
     ]
     kept = {row.get("weights_sha256") for row in trainings}
     lost = {spec["weights_sha256"]: spec for row in rows if (spec := row["spec"]).get("weights_sha256") not in kept}
     for digest, spec in lost.items():
         data = plain(spec["data"]).removesuffix("-c") + (f"/{plain(spec['source'])}" if spec.get("source") else "")
-        row = [data, plain(spec["model"]), *[""] * 5, plain(digest or "")[:12]]
+        row = [data, plain(spec["model"]), *[""] * 7, plain(digest or "")[:12]]
         body.append([*row, "", "", "no row was kept of its training"])
-    yield pipes([head, *body], "---|")
+    yield pipes([[*head, "commit", "file"], *body], "---|")
 
 
 def _maybe_folded(title: str, table: Table, text: str, lines: int) -> Iterator[str]:

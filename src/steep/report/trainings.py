@@ -33,11 +33,11 @@ def named(trainings: Iterable[Row]) -> dict[str, str]:
         alike.setdefault((row["data"], row["architecture"], row["epochs"]), []).append(row)
     names = {}
     for rows in alike.values():
-        told = [spec for row in rows if (spec := _decisive(row))]
+        told = [spec for row in rows if (spec := decisive(row))]
         keys = sorted({key for spec in told for key in spec})
         apart = [key for key in keys if any(spec.get(key) != told[0].get(key) for spec in told)]
         for row in rows:
-            digest, spec = row["weights_sha256"][:12], _decisive(row)
+            digest, spec = row["weights_sha256"][:12], decisive(row)
             words = ", ".join(f"{key} {plain(spec[key])}" for key in apart if key in spec)
             names[digest] = f"{digest} of {plain(row['epochs'])} epochs" + (f" (trained with {words})" if words else "")
     return names
@@ -53,7 +53,7 @@ def retrain(row: Row) -> str | None:
     name = row.get("recipe")
     if name not in recipes.names("train"):
         return None
-    usual, own = _decisive({"spec": {**DEFAULTS, **recipes.read(name)}}), _decisive(row)
+    usual, own = decisive({"spec": {**DEFAULTS, **recipes.read(name)}}), decisive(row)
     other = {key: own[key] for key in sorted(own) if own[key] != usual.get(key)}
     said = [f"--set {key}={_word(value)}" for key, value in other.items()]
     return " ".join([f"steep train {name}", *said])
@@ -64,7 +64,7 @@ def _word(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _decisive(row: Row) -> dict[str, Any]:
+def decisive(row: Row) -> dict[str, Any]:
     """Give what a row's spec says of the keys that decide weights; nothing where it has no spec."""
     spec = row.get("spec") or {}
     return _flat({key: value for key, value in {**_OLDER, **spec}.items() if key in DEFAULTS}) if spec else {}
