@@ -94,12 +94,7 @@ class Watch:
 
     @torch.no_grad()
     def look(
-        self,
-        state: State,
-        initial: Mapping[str, Any],
-        logits: Tensor,
-        gap: Tensor | None,
-        settle: Callable[[], None],
+        self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None, settle: Callable[[], None]
     ) -> str | None:
         """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did.
 

@@ -147,12 +147,13 @@ class Guard:
 
     def settle(self) -> None:
         """Read the verdict of the last step, and finish undoing it."""
-        if self._pending is not None:
-            (state, host, attempt), self._pending = self._pending, None
-            if attempt.verdict is not None and attempt.verdict.any():
-                if attempt.copies is not None and not attempt.undone:
-                    attempt.copies.revert()
-                host.revert(state)
+        if self._pending is None:
+            return
+        (state, host, attempt), self._pending = self._pending, None
+        if attempt.verdict is not None and attempt.verdict.any():
+            if attempt.copies is not None and not attempt.undone:
+                attempt.copies.revert()
+            host.revert(state)
 
     @property
     def undone(self) -> int:

@@ -22,12 +22,12 @@ _NUMBER_BY_DEFAULT = {(name, "margin_classes") for name in ("eta", "eata", "sar"
 def command(table: Table, number: int = 1) -> str:
     """Give the command line that runs the recipe."""
     nothing = [
-        f"--set {_word(f'{_label(line)}.{name}=none')}"
+        f"--set {word(f'{_label(line)}.{name}=none')}"
         for line in table.lines
         for name, value in sorted((line.spec.get("hyper") or {}).items())
         if value is None and (line.method, name) in _NUMBER_BY_DEFAULT and line.setting != "tuned"
     ]
-    weights = f"--weights {_word(str(table.spec['weights']))}.safetensors" if table.spec.get("weights_sha256") else ""
+    weights = f"--weights {word(str(table.spec['weights']))}.safetensors" if table.spec.get("weights_sha256") else ""
     words = ["steep bench", f"again-{number}.toml", f"--store runs/again-{number}", weights, *dict.fromkeys(nothing)]
     return " ".join(word for word in words if word)
 
@@ -45,16 +45,16 @@ def recipe(table: Table) -> str | None:
         return None
     spec = table.spec
     names, severities = shifts
-    lines = ['kind = "bench"', f"about = {_toml('again: ' + table.title)}", ""]
+    lines = ['kind = "bench"', f"about = {toml('again: ' + table.title)}", ""]
     top: dict[str, Any] = {name: spec.get(name) for name in ("data", "model", "weights", "protocol")}
     top |= {"shifts": names, "severities": severities if spec.get("data") != "pacs" else None}
     top |= {name: spec.get(name) for name in ("delta", "size", "channels", "limit", "precision")}
     top["batch_size"] = "full" if spec.get("batch_size") == 0 else spec.get("batch_size")
     lines += _pairs(top)
     if source := spec.get("source"):
-        lines += ["", f"[sources.{_toml(str(source))}]"]
+        lines += ["", f"[sources.{toml(str(source))}]"]
     for line in table.lines:
-        lines += ["", f"[methods.{_toml(_label(line))}]", *_pairs(_method(line))]
+        lines += ["", f"[methods.{toml(_label(line))}]", *_pairs(_method(line))]
     return "\n".join(lines) + "\n"
 
 
@@ -87,17 +87,17 @@ def _shifts(table: Table) -> tuple[list[str], list[int]] | None:
 
 
 def _pairs(table: Mapping[str, Any]) -> Iterable[str]:
-    return [f"{name} = {_toml(value)}" for name, value in table.items() if value is not None]
+    return [f"{name} = {toml(value)}" for name, value in table.items() if value is not None]
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
     """Write a value as TOML; its strings are those of JSON.
 
-    >>> _toml([True, 1, 0.001, 'a "b"', [1.0, math.inf]])
+    >>> toml([True, 1, 0.001, 'a "b"', [1.0, math.inf]])
     '[true, 1, 0.001, "a \\\\"b\\\\"", [1.0, inf]]'
     """
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):
@@ -105,6 +105,6 @@ def _toml(value: Any) -> str:
     return "true" if value is True else "false" if value is False else repr(value)
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """Quote for a shell, where that is needed."""
     return text if re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else "'" + text.replace("'", "'\"'\"'") + "'"

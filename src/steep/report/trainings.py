@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from steep import recipes
 from steep.bench.rows import Row
+from steep.report.rerun import toml, word
 from steep.report.tables import plain
 
 # What decides the weights, as `steep.training.TrainingSpec` has it where a recipe is silent (here without torch).
@@ -33,11 +33,12 @@ def named(trainings: Iterable[Row]) -> dict[str, str]:
         alike.setdefault((row["data"], row["architecture"], row["epochs"]), []).append(row)
     names = {}
     for rows in alike.values():
-        told = [spec for row in rows if (spec := decisive(row))]
+        specs = [decisive(row) for row in rows]
+        told = [spec for spec in specs if spec]
         keys = sorted({key for spec in told for key in spec})
         apart = [key for key in keys if any(spec.get(key) != told[0].get(key) for spec in told)]
-        for row in rows:
-            digest, spec = row["weights_sha256"][:12], decisive(row)
+        for row, spec in zip(rows, specs, strict=True):
+            digest = row["weights_sha256"][:12]
             words = ", ".join(f"{key} {plain(spec[key])}" for key in apart if key in spec)
             names[digest] = f"{digest} of {plain(row['epochs'])} epochs" + (f" (trained with {words})" if words else "")
     return names
@@ -55,13 +56,13 @@ def retrain(row: Row) -> str | None:
         return None
     usual, own = decisive({"spec": {**DEFAULTS, **recipes.read(name)}}), decisive(row)
     other = {key: own[key] for key in sorted(own) if own[key] != usual.get(key)}
-    said = [f"--set {key}={_word(value)}" for key, value in other.items()]
+    said = [f"--set {word(f'{key}={_told(value)}')}" for key, value in other.items()]
     return " ".join([f"steep train {name}", *said])
 
 
-def _word(value: Any) -> str:
+def _told(value: Any) -> str:
     """Write a value as `--set` reads it."""
-    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return "none" if value is None else value if isinstance(value, str) else toml(value)
 
 
 def decisive(row: Row) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steep.corruptions import filters
 from steep.errors import InputError
 from steep.training.spec import Border
 
@@ -63,17 +64,10 @@ def padded(images: Tensor, pad: int, border: Border) -> Tensor:
                 f"pad: expected less than {min(height, width)}, the pictures' shorter side, got {pad}: "
                 'border = "reflect" has no more rows to mirror. Make pad smaller or border "zeros"'
             )
-        rows, columns = (_mirrored(length, pad, images.device) for length in (height, width))
-        return images[:, rows][:, :, columns]
+        return filters.pad(filters.pad(images, pad, pad, 1, "mirror"), pad, pad, 2, "mirror")
     out = images.new_zeros(count, height + 2 * pad, width + 2 * pad, channels)
     out[:, pad : pad + height, pad : pad + width] = images
     return out
-
-
-def _mirrored(length: int, pad: int, device: torch.device) -> Tensor:
-    """Return the rows -pad … length + pad - 1, those outside as their mirror images; the edge is not repeated."""
-    last = length - 1
-    return last - (last - torch.arange(-pad, length + pad, device=device).abs()).abs()
 
 
 def crops(images: Tensor, draws: Draws, pad: int) -> Tensor:
