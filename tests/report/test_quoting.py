@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     stream = grid({"tea": 0.5}, protocol="continual")[:1]
     stream[0] |= {"segments": [{"name": "fog", "n": 900, "accuracy": 0.4}, {"name": "snow", "n": 100, "accuracy": 0.8}]}
     rows(tmp_path, "stream", *stream)
-    rows(tmp_path, "levels", *grid({"tea": 0.7}, (1, 5)))
+    rows(tmp_path, "levels", *grid({"tea": 0.7}, (1,)), *grid({"tea": 0.4, "bn": 0.3}, (5,)))
     (tmp_path / "flat.jsonl").write_text('{"benchmark": "speed", "method": "tea"}\n')
     rows(tmp_path, "twice", *grid({"tea": 0.7}, weights_sha256="a" * 64), *grid({"tea": 0.8}, weights_sha256="b" * 64))
     return tmp_path
@@ -52,6 +52,7 @@ def folder(tmp_path: Path) -> Path:
         ("{share tea} and {share source} %", "75 and 50 %"),
         ("{begun/tea@tea}, source {begun/source@tea}, {begun/source}", "80.0, source 57.5, 51.0"),  # fog 65, snow 50
         ("{energy tea@fog}", "−9.2"),
+        ("{levels/tea:1}, {levels/tea:5}, {levels/tea:5@fog}", "70.0, 40.0, 40.0"),
         ("{stream/tea}", "60.0"),  # 40 and 80, whatever their images
     ],
 )
@@ -71,6 +72,8 @@ def test_numbers_come_from_rows(folder: Path, text: str, said: str) -> None:
         ("{begun/tea}", "here.jsonl", "corruption of begun.jsonl, it lacks brightness, .*those it has: {tea@tea}"),
         ("{begun/tea@source}", "here.jsonl", "corruption of source, it lacks brightness, "),
         ("{levels/tea}", "here.jsonl", "got several"),
+        ("{levels/bn:1}", "here.jsonl", "got none"),
+        ("{levels/tea:0}", "here.jsonl", "such as"),
         ("{flat/tea}", "here.jsonl", "a file of cells"),
         ("{tea @fog}", "here.jsonl", r"got \{tea @fog\}"),
         ("{tea@fog,frost}", "here.jsonl", "such as"),

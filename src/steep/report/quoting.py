@@ -2,6 +2,7 @@
 
     "bn {bn}, on fog {bn@fog}"              accuracy in percent: the mean over all corruptions, and of one
     "bn {bn@tea} where tea has {tea@tea}"   the mean over those corruptions that tea has run on
+    "bn {bn:5}, on fog {bn:5@fog}"          at severity 5 alone, of a file that has several
     "before {cifar10-c-severity-5/sar}"     of another file than the evidence
     "{share tea@fog} % went to one class"   how many of the answers the most frequent one has
     "to an energy of {energy tea@fog}"      mean energy of the images once the model has answered
@@ -24,7 +25,10 @@ from steep.bench.rows import Row, StoreError, read
 from steep.errors import InputError
 
 _ONE = ("weights_sha256", "setting", "severity", "limit")
-_QUOTE = re.compile(r"\{(?:(?P<what>\w+) )?(?:(?P<file>[\w.-]+)/)?(?P<label>[\w.-]+)(?:@(?P<shift>[\w-]+))?\}")
+_QUOTE = re.compile(
+    r"\{(?:(?P<what>\w+) )?(?:(?P<file>[\w.-]+)/)?(?P<label>[\w.-]+)"
+    r"(?::(?P<severity>[1-5]))?(?:@(?P<shift>[\w-]+))?\}"
+)
 
 
 def _accuracy(row: Row) -> float:
@@ -65,11 +69,13 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
         path = folder / name
         if what not in _WHAT or not name or not path.is_file():
             raise InputError(
-                f"{where}: expected {{label}}, {{label@shift}} or {{file/label}}, with {', '.join(_WHAT)} or nothing "
-                f"before it, and a file of rows beside the explanations, got {match[0]}"
+                f"{where}: expected {{label}}, {{label@shift}}, {{label:severity}} or {{file/label}}, "
+                f"with {', '.join(_WHAT)} or nothing before it, and a file of rows beside the explanations, "
+                f"got {match[0]}"
             )
         try:
-            every = [row for row in rows_of(path) if _meant(row["spec"], about)]
+            meant = {**about, "severity": int(match["severity"])} if match["severity"] else about
+            every = [row for row in rows_of(path) if _meant(row["spec"], meant)]
             rows = _named(every, match["label"], match["shift"])
         except (StoreError, KeyError) as error:
             raise InputError(f"{where}: expected {name} to be a file of cells, for {match[0]} ({error})") from error
