@@ -336,3 +336,45 @@ def test_damaged_state_is_refused_with_nothing_changed():
         with pytest.raises(CheckpointError, match=message):
             adapter.load_state_dict(bad)
         assert identical(adapter.state_dict(), before)
+
+
+class InPlace(nn.Module):
+    """Normalises the images where they lie, as many models do."""
+
+    def __init__(self, layout: str) -> None:
+        super().__init__()
+        self.net, self.layout = net(), layout
+
+    def forward(self, x):
+        return self.net(x.mul_(1.1).sub_(0.05) if self.layout == "in place" else x.mul(1.1).sub(0.05))
+
+
+@pytest.mark.parametrize("method", steep.METHODS)
+def test_a_model_may_write_into_its_images(method):
+    hyper = {"tea": TEA, "tea-fast": TEA}.get(method, {})
+    answers = {}
+    for layout in ("in place", "apart"):
+        given = [images(seed=s) for s in range(3)]
+        adapter = steep.adapt(
+            InPlace(layout), method, source=[images(seed=9)], steps=2, guard="recover", seed=1, **hyper
+        )
+        answers[layout] = [adapter(x) for x in given]
+        assert all(torch.equal(x, images(seed=s)) for s, x in enumerate(given))
+        assert adapter.last.undone == 0
+    assert all(torch.equal(a, b) for a, b in zip(*answers.values(), strict=True))
+
+
+def test_images_take_the_type_of_the_layers_that_see_them():
+    class Tempered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.temperature = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))  # comes first
+            self.net = net()
+
+        def forward(self, x):
+            return self.net(x) / self.temperature.float()
+
+    model = Tempered()
+    expected = model.eval()(images())
+    assert torch.equal(steep.adapt(model, "source")(images()), expected.detach())
+    assert steep.sample(model, (2, 3, 8, 8), steps=1).dtype == torch.float32

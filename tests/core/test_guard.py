@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 
 import pytest
 import torch
@@ -25,6 +26,9 @@ QUICK = {
     "eata": {"novelty": 2.0},
 }
 MOVING = [m for m in steep.METHODS if m not in ("source", "bn")]
+
+# most tests here plant such faults; that they are warned about is a test of its own
+pytestmark = pytest.mark.filterwarnings("ignore:step undone, and its batch .* not finite")
 
 
 class Brittle(nn.Module):
@@ -621,3 +625,39 @@ def test_no_guard_lets_memory_grow(guard):
     for s in range(5):
         adapter(images(seed=s))
     assert len(adapter._state.buffer._overwritten) <= 1
+
+
+def test_the_first_step_that_is_not_finite_is_warned_about():
+    adapter = adapter_for("tent", Brittle())
+    adapter(images())
+    with pytest.warns(SteepWarning, match="answered without adapting: the loss is not finite, the logits are not"):
+        adapter(images() + 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapter(images() + 10)
+    assert adapter.last.undone == 2
+
+
+class Masked(nn.Module):
+    """Some classes are ruled out, as a zero-shot or continual model does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x):
+        return self.net(x).masked_fill(torch.tensor([False, True, False, False, True]), -math.inf)
+
+
+@pytest.mark.parametrize("method", MOVING)
+def test_classes_that_are_ruled_out_are_no_fault(method):
+    hyper = {**QUICK, "sar": {"margin_classes": None, "margin": 9.0}, "eta": {"margin_classes": None, "margin": 9.0}}
+    model = Masked()
+    adapter = steep.adapt(model, method, source=[images()], guard="raise", **hyper.get(method, {}))
+    before = adapter.state_dict()["state"]["model"]
+    for seed in range(3):
+        logits = adapter(images(seed=seed))
+        assert logits[:, [1, 4]].isneginf().all()
+        assert logits[:, [0, 2, 3]].isfinite().all()
+    after = adapter.state_dict()["state"]["model"]
+    assert any(not torch.equal(before[name], after[name]) for name in after)

@@ -82,8 +82,10 @@ def test_chains_can_continue_from_a_start():
     assert torch.equal(steep.sample(model, start.shape, start=start, steps=0), start)
     with pytest.raises(InputError, match=r"\(4, 3, 8, 8\), got \(2, 3, 8, 8\)"):
         steep.sample(model, (4, 3, 8, 8), start=start[:2])
-    with pytest.raises(InputError, match="labels: expected 4 integers"):
+    with pytest.raises(InputError, match=r"labels: expected a tensor of 4 integers, got torch\.float32"):
         steep.sample(model, (4, 3, 8, 8), labels=torch.zeros(4))
+    with pytest.raises(InputError, match="integers, got list"):
+        steep.sample(model, (4, 3, 8, 8), labels=[0, 1, 2, 3])
 
 
 def test_buffer_hands_out_distinct_chains_takes_them_back_and_restarts_a_share():
@@ -137,3 +139,20 @@ def test_chains_are_independent_of_the_batch_size():
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InputError, match=f"tea: {next(iter(wrong))} is out of range"):
         steep.adapt(net(), "tea", **wrong)
+
+
+def test_a_batch_larger_than_a_buffer_of_its_own_size_begins_some_chains_anew(monkeypatch):
+    monkeypatch.setattr(ReplayBuffer, "PUBLISHED", 8)
+    g, like = torch.Generator().manual_seed(0), torch.empty(1, 3, 4, 4)
+    buffer = ReplayBuffer(None, restart=0.0)
+    buffer.draw(5, like, g)
+    held = buffer.images.clone()
+    chains, where = buffer.draw(20, like, g)
+    assert sorted(where.tolist()) == list(range(8))
+    assert torch.equal(chains[:8], held[where])
+    assert len(chains.unique(dim=0)) == 20
+    buffer.put(where, chains + 10)
+    assert torch.equal(buffer.images[where], chains[:8] + 10)
+    adapter = steep.adapt(net(), "tea", sgld_steps=1, guard="raise")
+    for size in (4, 30):
+        assert adapter(torch.rand(size, 3, 8, 8)).isfinite().all()

@@ -89,6 +89,42 @@ def test_several_batches_are_averaged_by_their_size():
         adapter.merged([])
 
 
+def test_labels_beside_the_images_are_not_read():
+    adapter = adapted("batch", "tent")
+    x = torch.cat([images(20, seed=1), images(12, seed=2)])
+    pairs = torch.utils.data.TensorDataset(x, torch.arange(32))
+    module = adapter.merged(torch.utils.data.DataLoader(pairs, batch_size=20))
+    expected = adapter.merged([x[:20], x[20:]]).state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in module.state_dict().items())
+    torch.testing.assert_close(adapter.merged([(x, None)])(x), answer(adapter, x), atol=1e-5, rtol=1e-5)
+
+
+class Twice(nn.Module):
+    """One BatchNorm after two convolutions, which give it features of quite different statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.ModuleDict({"first": nn.Conv2d(3, 4, 3), "second": nn.Conv2d(4, 4, 3), "bn": nn.BatchNorm2d(4)})
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.body["bn"](self.body["first"](x)).relu()
+        x = self.body["bn"](8 * self.body["second"](x) - 3).relu()
+        return self.head(x.mean(dim=(2, 3)))
+
+
+def test_a_layer_that_runs_twice_has_no_statistics_to_fix():
+    x = images()
+    adapter = steep.adapt(Twice().eval(), "tent")
+    adapter(x)
+    for given in (x, x[:5], [x, x]):
+        with pytest.raises(InputError, match=r"merged: body\.bn \(BatchNorm2d\) runs more than once .*Keep the"):
+            adapter.merged(given)
+    fixed = steep.adapt(Twice().eval(), "tent", statistics="source")
+    fixed(x)
+    torch.testing.assert_close(fixed.merged()(x), answer(fixed, x))
+
+
 def test_no_memory_is_shared_with_the_adapter():
     adapter = adapted("batch", "tent")
     module = adapter.merged(images())

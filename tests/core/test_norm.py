@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 import steep
 from nets import conv_net, images, net
@@ -149,3 +151,52 @@ def test_one_image_with_one_value_per_channel_and_constant_images(method):
     for x in (images(1), torch.zeros(1, 3, 8, 8), torch.full((20, 3, 8, 8), 0.5), images(20)):
         assert torch.isfinite(adapter(x)).all()
     assert all(torch.isfinite(p).all() for p in adapter.model.parameters())
+
+
+class Halved(nn.Module):
+    def forward(self, weight):
+        return weight / 2
+
+
+def test_parametrised_layers_adapt_by_what_they_are_made_from():
+    model = net()
+    plain = norm.select(net(), "norm")
+    for layer in norm.batch_norms(model):
+        parametrize.register_parametrization(layer, "weight", Halved())
+    chosen = norm.select(model, "norm")
+    assert len(chosen) == len(plain) == 4
+    assert "1.parametrizations.weight.original" in chosen
+    assert all(dict(model.named_parameters())[name] is parameter for name, parameter in chosen.items())
+    adapter = steep.adapt(model, "tent")
+    adapter(images())
+    made = adapter.model[1].parametrizations.weight.original
+    assert not torch.equal(made, model[1].parametrizations.weight.original)
+
+    weighted = net()
+    nn.utils.parametrizations.weight_norm(weighted[0])
+    assert {"0.parametrizations.weight.original0", "0.parametrizations.weight.original1", "4.weight"} == set(
+        norm.select(weighted, "conv")
+    )
+
+
+@pytest.mark.parametrize("size", [32, 4])
+@pytest.mark.parametrize("running", [True, False])
+def test_a_synchronised_layer_follows_its_own_stream_inside_a_process_group(size, running, tmp_path):
+    """Beside other ranks it would mix streams that have nothing to do with each other; a group of one shows it asks."""
+    model = net()
+    if not running:
+        for layer in norm.batch_norms(model):
+            layer.running_mean = layer.running_var = layer.num_batches_tracked = None
+            layer.track_running_stats = False
+    x = images(size)
+    expected = steep.adapt(model, "tent")
+    wanted = [expected(x), expected(x)]
+    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    try:
+        adapter = steep.adapt(synchronised, "tent")
+        found = [adapter(x), adapter(x)]
+    finally:
+        dist.destroy_process_group()
+    for own, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)

@@ -213,3 +213,23 @@ def test_a_state_saved_at_one_size_goes_on_at_another_and_statistics_are_in_it(m
     resumed = steep.resume(tmp_path / "state", model)
     assert all(torch.equal(resumed(x), y) for x, y in zip(stream[2:], first[2:], strict=True))
     assert model.grid.shape == (1, 1)
+
+
+def test_chains_resume_in_another_precision_of_the_model(tmp_path):
+    model = net()
+    adapter = steep.adapt(model, "tea", **TEA)
+    adapter(images())
+    adapter.save(tmp_path / "state.safetensors")
+    resumed = steep.resume(tmp_path / "state.safetensors", model.double())
+    before = {name: value.clone() for name, value in resumed.state_dict()["state"]["model"].items()}
+    resumed(images().double())
+    assert resumed.last.undone == 0
+    assert any(not torch.equal(before[name], value) for name, value in resumed.state_dict()["state"]["model"].items())
+
+
+def test_a_wrapper_that_renames_the_weights_is_named_as_a_cause(tmp_path):
+    adapter = steep.adapt(net(), "tent")
+    adapter(images())
+    adapter.save(tmp_path / "state.safetensors")
+    with pytest.raises(CheckpointError, match=r"or go by other names, as within torch\.compile or DataParallel"):
+        steep.resume(tmp_path / "state.safetensors", nn.Sequential(net()))

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,6 +89,11 @@ def test_source_that_does_not_match(source, message):
         ({"fog": {1: 12.5}}, r"errors\['fog'\]\[1\]: .* in \[0, 1\], got 12.5; divide percent by 100"),
         ({"fog": {1: -0.1}}, r"errors\['fog'\]\[1\]: expected an error rate in \[0, 1\], got -0.1$"),
         ({"fog": {1: math.nan}}, r"errors\['fog'\]\[1\]: expected an error rate in \[0, 1\], got nan$"),
+        ({"fog": {1: "0.1"}}, r"errors\['fog'\]\[1\]: expected an error rate in \[0, 1\], got '0.1'$"),
+        ({"fog": {1: None}}, r"errors\['fog'\]\[1\]: expected an error rate in \[0, 1\], got None$"),
+        (None, "errors: expected corruption → severity → error, .*got None"),
+        ([0.1], r"errors: expected corruption → severity → error, .*got \[0.1\]"),
+        ({"fog": 0.1}, "errors: expected corruption → severity → error, .*got {'fog': 0.1}"),
     ],
 )
 def test_bad_error_tables(errors, message):
@@ -114,6 +120,12 @@ def test_accuracy_by_hand():
         (torch.zeros(2, 3), torch.tensor([0, 3]), "labels: expected classes 0 to 2, got 0 to 3"),
         (torch.zeros(2, 3), torch.tensor([-1, 0]), "labels: expected classes 0 to 2, got -1 to 0"),
         (torch.tensor([[0.0, math.nan], [0.0, 1.0]]), torch.zeros(2).long(), "NaN or infinity in 1 of 2 rows"),
+        (np.zeros((2, 3)), torch.zeros(2).long(), r"logits: .*Tensor, got ndarray. Give torch.as_tensor\(logits\)"),
+        (torch.zeros(2, 3), np.zeros(2, int), r"labels: .*Tensor, got ndarray. Give torch.as_tensor\(labels\)"),
+        (torch.zeros(2, 3), [0, 1], "labels: expected a torch.Tensor, got list"),
+        (None, torch.zeros(2).long(), "logits: expected a torch.Tensor, got NoneType"),
+        (torch.zeros(2, 3, device="meta"), torch.zeros(2).long(), "logits: expected a dense tensor with values, got"),
+        (torch.zeros(2, 3).to_sparse(), torch.zeros(2).long(), "logits: expected a dense tensor .*sparse_coo"),
     ],
 )
 def test_bad_predictions(logits, labels, message):
@@ -138,4 +150,10 @@ def test_one_seed_has_no_deviation():
 @pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf]])
 def test_bad_seeds(values):
     with pytest.raises(InputError, match="values: expected at least one finite number, got"):
+        over_seeds(values)
+
+
+@pytest.mark.parametrize("values", [None, 5, [None], "abc"])
+def test_seeds_that_are_no_numbers(values):
+    with pytest.raises(InputError, match=r"values: expected numbers, one for each seed, got"):
         over_seeds(values)

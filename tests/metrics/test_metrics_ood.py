@@ -52,6 +52,8 @@ def test_bad_scores():
         (torch.zeros(0), "one for each image"),
         (torch.tensor([1]), "one for each image"),
         (torch.tensor([float("nan")]), "finite"),
+        ([1.0, 2.0], "a torch.Tensor, got list"),
+        (torch.zeros(3).numpy(), "a torch.Tensor, got ndarray"),
     ):
         with pytest.raises(InputError, match=f"known: .*{said}"):
             detection(bad, good)

@@ -63,6 +63,11 @@ def test_a_picture_beside_the_folders_leaves_the_rest_mixed(folder: Path) -> Non
     assert found.remark == "1 pictures lie in no folder of a class, such as stray.png: accuracy is without them"
 
 
+def test_where_no_folder_is_no_accuracy_is_spoken_of(folder: Path) -> None:
+    flat = open_pictures(folder / "a")
+    assert flat.labels("abc", 3) == ([None] * 4, ("a", "b", "c"), None)
+
+
 def test_a_link_takes_nothing_from_the_folder_it_leads_to(folder: Path) -> None:
     (folder / "A-link").symlink_to(folder / "c", target_is_directory=True)
     names = open_pictures(folder).names

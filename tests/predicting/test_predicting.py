@@ -97,7 +97,7 @@ def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys
 
     again = steep.resume(state, load_model("wrn-10-1", weights=weights).model)
     stored = checkpoints.read(adapted).tensors
-    assert all(torch.equal(value, stored[name]) for name, value in again.model.state_dict().items())
+    assert all(torch.equal(value, stored[name]) for name, value in again.model.named_parameters())
     assert load_model("wrn-10-1", weights=adapted, num_classes=10).channels == 1
 
 
@@ -146,6 +146,40 @@ def test_a_batch_that_was_not_adapted_on_says_why(weights, digits, tmp_path):
     found = predict(model, open_pictures(tmp_path / "images.npy"), "eta", channels=1, hyper={"margin": 0})
     assert {row.skipped for row in found.rows} == {"not adapted: no reliable and novel image"}
     assert all(row.label is not None for row in found.rows)
+
+
+def test_how_many_batches_were_not_adapted_on_is_said(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from nets import net\n"
+        "def make():\n"
+        "    model = net('group')\n"
+        "    def level(module, args, out):  # all classes alike for bright pictures, far apart for dark ones\n"
+        "        return 1e3 * out * (args[0].mean() < 0.5)\n"
+        "    model.register_forward_hook(level)\n"
+        "    return model\n"
+    )
+    levels = np.repeat(np.array([60, 200, 200], np.uint8), 20)[:, None, None, None]
+    noise = np.random.default_rng(0).integers(0, 50, (60, 8, 8, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", levels + noise)
+    call = ["predict", "--model", f"{tmp_path / 'mine.py'}:make", "--images", str(tmp_path / "images.npy")]
+    call += ["--out", str(tmp_path / "p.csv"), "--batch-size", "20", "--device", "cpu"]
+    assert main([*call, "--method", "eta"]) == 0
+    said = capsys.readouterr().err
+    assert "2 of 3 batches answered without adapting, the first because: no reliable and novel image" in said
+    assert [bool(row["skipped"]) for row in rows_of(tmp_path / "p.csv")] == [False] * 20 + [True] * 40
+    for method in ("source", "tent"):
+        assert main([*call, "--method", method]) == 0
+        assert "without adapting" not in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:step undone")
+def test_steps_that_the_guard_undoes_are_said(weights, digits, tmp_path, capsys):
+    np.save(tmp_path / "images.npy", digits[0])
+    call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(tmp_path / "images.npy")]
+    call += ["--method", "tent", "--set", "lr=1e39", "--batch-size", "30", "--device", "cpu"]
+    assert main([*call, "--out", str(tmp_path / "p.csv")]) == 0
+    said = capsys.readouterr().err
+    assert "2 of 2 batches answered without adapting, the first because: the parameters are not finite" in said
 
 
 def test_a_factory_in_a_file(weights, folder, tmp_path, capsys):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from steep.metrics import Detection
-    from steep.predicting import Predictions
+    from steep.predicting import Pictures, Predictions
 
 _SHOWN = 10
 
@@ -60,7 +60,7 @@ def predict(
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="Such as cuda:1 (default: cuda where it is).")] = None,
     save_weights: Annotated[
-        Path | None, typer.Option("--save-weights", help="Write the adapted weights, .safetensors.")
+        Path | None, typer.Option("--save-weights", help="Write the adapted model's weights, .safetensors.")
     ] = None,
     save_state: Annotated[
         Path | None, typer.Option("--save-state", help="Write the adaptation, for steep.resume().")
@@ -136,8 +136,11 @@ def predict(
             progress=lambda done, total: progress("pictures", done, total),
         )
     write_table(found.rows, out)
-    _save(found, method, save_weights, save_state)
     _tell(console, found, method, out)
+    if save_state is not None:
+        found.adapter.save(save_state)
+    if save_weights is not None:
+        _save_weights(console, found, pictures, method, save_weights, shown)
     if strangers is not None:
         before, after = told_apart(loaded.model, found.adapter, pictures, strangers, **shown)
         console.print(
@@ -173,13 +176,21 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
         raise InputError(f"{option}: expected numbers with commas, such as 0.5,0.5,0.5, got {text!r}") from None
 
 
-def _save(found: Predictions, method: str, weights: Path | None, state: Path | None) -> None:
+def _save_weights(
+    console: Console, found: Predictions, pictures: Pictures, method: str, file: Path, shown: dict[str, Any]
+) -> None:
+    """Write what answers in a plain model as the adapted one does: with these pictures' statistics, if need be."""
+    from steep.cli.progress import bar
     from steep.models import checkpoints
+    from steep.predicting import fixed
 
-    if weights is not None:
-        checkpoints.save(found.adapter.model, weights, {"adapted": method})
-    if state is not None:
-        found.adapter.save(state)
+    with bar(console) as progress:
+        module, seen = fixed(
+            found.adapter, pictures, **shown, progress=lambda done, total: progress("statistics", done, total)
+        )
+    checkpoints.save(module, file, {"adapted": method})
+    measured = f", with BatchNorm statistics measured on {seen:,} of the pictures" if seen else ""
+    console.print(f"{file}: the adapted weights{measured}", markup=False)
 
 
 def _tell(console: Console, found: Predictions, method: str, out: Path) -> None:
@@ -193,6 +204,13 @@ def _tell(console: Console, found: Predictions, method: str, out: Path) -> None:
         )
     if found.remark:
         console.print(found.remark, markup=False, style="yellow")
+    if found.unadapted:
+        console.print(
+            f"{len(found.unadapted):,} of {found.batches:,} batches answered without adapting, the first because: "
+            f"{found.unadapted[0]}",
+            markup=False,
+            style="yellow",
+        )
     if found.unreadable:
         console.print(f"{len(found.unreadable)} not readable, skipped:", markup=False, style="yellow")
         for name in list(found.unreadable)[:_SHOWN]:

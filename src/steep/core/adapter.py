@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import threading
 import warnings
@@ -85,8 +84,7 @@ class Adapter:
         source: Iterable[Any] | None = None,
         callbacks: Iterable[Callback] = (),
     ) -> None:
-        if not hasattr(seed, "__index__"):
-            raise InputError(f"seed: expected a whole number, got {seed!r}")
+        seed, steps = given.seed(seed), given.whole("steps", steps)
         if steps < 1:
             raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
         if predict is not None and predict not in get_args(Moment):
@@ -95,15 +93,18 @@ class Adapter:
             raise InputError("distributed: ranks wait for each other inside a step. Leave compile and graph out")
         if bad_images not in ("raise", "nan"):
             raise InputError(f"bad_images: expected 'raise' or 'nan', got {bad_images!r}")
+        given.check_switches(episodic=episodic, deterministic=deterministic, inplace=inplace)
+        given.check_switches(compile=compile, graph=graph, recompute=recompute)
+        given.check_batches("source", source)
         self.method = method
         self.steps = steps
-        self.episodic = episodic
+        self.episodic = bool(episodic)
         self.predict: Moment = predict or method.predicts
-        self.seed = operator.index(seed)
+        self.seed = seed
         self.precision = precision
         self.bad_images = bad_images
-        self.deterministic = deterministic
-        self.callbacks = list(callbacks)  # no part of the state: a resumed adapter has none until given some
+        self.deterministic = bool(deterministic)
+        self.callbacks = given.functions("callbacks", callbacks)  # no state: a resumed adapter begins with none
         self._watch = Watch()
         self._graphs = Graphs(graph)
         self._fast = compile or graph
@@ -340,11 +341,12 @@ class Adapter:
         """Write the adaptation to a file, whole or not at all; `steep.resume(path, model)` continues from it."""
         saving.save(self.state_dict(), Path(path))
 
-    def merged(self, images: Tensor | Iterable[Tensor] | None = None) -> nn.Module:
+    def merged(self, images: Tensor | Iterable[Any] | None = None) -> nn.Module:
         """Give the adapted model as an ordinary module: a copy of the caller's class, in eval mode, without hooks.
 
         Methods that normalise each batch by its own statistics (bn, tent, tea, …) need `images`, a batch or several,
-        to fix the statistics of BatchNorm layers by: on that batch the module then answers as the adapter does.
+        to fix the statistics of BatchNorm layers by: on that batch the module then answers as the adapter does. A
+        loader of (images, labels) will do.
         """
         with self._lock, grads():
             self._guard.settle()

@@ -1,16 +1,21 @@
-"""The model as the caller gave it: what is no model is refused, what cannot be adapted is given back as it came."""
+"""What the caller gave: a model that is none is refused, one that cannot be adapted is given back as it came.
+
+Of other arguments, what would fail late, or silently mean something else.
+"""
 
 from __future__ import annotations
 
 import copy
 import dis
+import operator
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,6 +24,48 @@ from steep.errors import InputError, SteepWarning
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # its tables of parameters, parts and hooks, and its mode
 M = TypeVar("M", bound=nn.Module)
 _EMPTY = CellType()  # of a name that is not bound yet
+_SEEDS = range(-(2**63), 2**64)  # what a torch.Generator takes
+
+
+def whole(name: str, value: Any) -> int:
+    """Take a whole number of Python, NumPy or torch; a bool is none, whatever Python says."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise InputError(f"{name}: expected a whole number, got {value!r}")
+
+
+def seed(value: Any) -> int:
+    """Take the seed of a random stream; a method that draws nothing is as strict as one that does."""
+    number = whole("seed", value)
+    if number not in _SEEDS:
+        raise InputError(f"seed: expected −2⁶³ to 2⁶⁴ − 1, which torch can begin from, got {number}")
+    return number
+
+
+def check_switches(**switches: Any) -> None:
+    """Refuse what is neither yes nor no: to Python, "no" is as true as "yes"."""
+    for name, value in switches.items():
+        if not (isinstance(value, (int, np.bool_)) and value in (0, 1)):
+            raise InputError(f"{name}: expected True or False, got {value!r}")
+
+
+def check_batches(name: str, batches: Any) -> None:
+    """Refuse what cannot be gone through; looking is enough, as going through it may start workers."""
+    if batches is not None and not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
+        raise InputError(
+            f"{name}: expected batches of images, got {type(batches).__name__}. Give a list or a DataLoader"
+        )
+
+
+def functions(name: str, many: Iterable[Any]) -> list[Callable[..., None]]:
+    """Take functions, however many."""
+    found = list(many) if isinstance(many, Iterable) else [None]
+    if not all(map(callable, found)):
+        raise InputError(f"{name}: expected a list of functions, got {many!r}. Give one as [function]")
+    return found
 
 
 def checked(model: nn.Module) -> nn.Module:
@@ -39,10 +86,11 @@ def placed(model: M, device: torch.device | str | None) -> M:
     """Bring a model to a device, or say why it cannot be there."""
     try:
         return model.to(device)
-    except (AssertionError, RuntimeError) as error:  # torch's own words for no GPU, no such GPU and an unknown name
+    except (AssertionError, RuntimeError, TypeError) as error:  # torch's words for no GPU, no such one, no device
         if isinstance(error, torch.cuda.OutOfMemoryError):
             raise
-        raise InputError(f"device: the model cannot be brought to {device} ({error})") from error
+        why = str(error).strip().split("\n")[0]
+        raise InputError(f"device: the model cannot be brought to {device} ({why})") from error
 
 
 @contextmanager

@@ -122,15 +122,18 @@ class Guard:
         """Answer a batch whose step raised, by the model as it was; what raises here too is no matter of the step."""
         step = Step(method.predict(state, x), used=0, moved=False, note=f"the step raised {error!r}")
         self._usual[3] += 1
+        self._warn_once(step.note)
+        return step
+
+    def _warn_once(self, why: str | None) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"step undone, and its batch answered without adapting: {step.note}. adapter.last.skipped tells of "
-                "later ones; guard='raise' lets such errors through",
+                f"step undone, and its batch answered without adapting: {why}. adapter.last.skipped tells of later "
+                "ones; guard='raise' lets such errors through",
                 SteepWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return step
 
     def _attempt(self, method: Method[Any], state: State, x: Tensor) -> Attempt:
         """Everything that happens on the device."""
@@ -169,7 +172,10 @@ class Guard:
         """Why the last step was undone, if it was."""
         self.settle()
         faults = [] if self._verdict is None else self._verdict.tolist()
-        return ", ".join(reason for fault, reason in zip(faults, REASONS, strict=False) if fault) or None
+        reason = ", ".join(reason for fault, reason in zip(faults, REASONS, strict=False) if fault) or None
+        if reason and "finite" in reason and self.mode != "raise":  # may well be so at every batch
+            self._warn_once(reason)
+        return reason
 
     @torch.no_grad()
     def _judge(self, step: Step, state: State, copies: Copies) -> Tensor:
@@ -178,8 +184,10 @@ class Guard:
         self._usual = self._usual.to(length.device)
         mean, count, row, undone = self._usual.clone()
         loss = length.new_zeros(()) if step.loss is None else step.loss.double()
-        # a sum is finite only if all its terms are; in double precision it cannot overflow by itself
-        finite = torch.stack([loss, total(step.logits.sum(dtype=torch.float64)), length]).isfinite()
+        # a sum is finite only if all its terms are; in double precision it cannot overflow by itself. The largest logit
+        # of an image shows NaN and +inf; −inf among the others rules a class out
+        answer = total(step.logits.amax(dim=1).sum(dtype=torch.float64))
+        finite = torch.stack([loss, answer, length]).isfinite()
         leap = step.leap  # a number from the host would make it wait
         meant = leap if isinstance(leap, Tensor) else torch.full((), leap, device=length.device)
         far = (count >= WARMUP) & (length > PROPORTION * torch.maximum(mean, LEAST * whole)) & ~meant

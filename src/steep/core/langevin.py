@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from steep.core.batch import mine
 from steep.core.losses import energy
-from steep.core.source import as_logits
+from steep.core.source import as_logits, like_images
 from steep.errors import InputError
 
 
@@ -63,7 +63,7 @@ class ReplayBuffer:
     """Where chains wait for their next batch: a fixed number of images, first drawn from U(low, high).
 
     The memory is taken at the first draw, when the size of the images is known. Without a size it holds PUBLISHED
-    chains, or what fits into MOST_BYTES if that is less, but never less than one draw.
+    chains, or what fits into MOST_BYTES if that is less, but never less than the first draw.
     """
 
     PUBLISHED = 10_000  # 0.12 GB of 32 × 32 pictures, but 6 GB of 224 × 224
@@ -78,7 +78,7 @@ class ReplayBuffer:
         """Take n chains shaped like the images given, a share `restart` of them fresh; and where they wait."""
         shape = like.shape[1:]
         size = self._size(n, like) if self.images is None else len(self.images)
-        if n > size:
+        if n > size and self.size is not None:
             raise InputError(
                 f"chains: expected at most the buffer's {size}, got {n}. Raise buffer_size or lower chains."
             )
@@ -90,18 +90,21 @@ class ReplayBuffer:
                 "The replay buffer holds images of one size: call reset() before another stream."
             )
         # distinct places: writing two chains to one place is undefined on a GPU, and would lose one
-        self.images = self.images.to(like.device)  # chains may have come from a file
+        self.images = self.images.to(like)  # chains may have come from a file
         where = torch.randperm(size, generator=generator, device=like.device)[:n]
         fresh = torch.rand(n, generator=generator, device=like.device) < self.restart
         noise = self._fresh(n, like, generator)
-        return torch.where(fresh.view(-1, *[1] * len(shape)), noise, self.images[where]), where
+        waiting = self.images[where]
+        if n > size:
+            waiting = torch.cat([waiting, noise[size:]])  # the chains that find no place begin anew
+        return torch.where(fresh.view(-1, *[1] * len(shape)), noise, waiting), where
 
     def put(self, where: Tensor, chains: Tensor) -> None:
-        """Let the chains wait where they came from."""
+        """Let the chains wait where they came from; those beyond the buffer's size have no place."""
         if self.images is None:
             raise InputError("buffer: expected a draw before chains are put back")
         self._overwritten.append((where, self.images[where]))
-        self.images[where] = chains
+        self.images[where] = chains[: len(where)]
 
     def _size(self, n: int, like: Tensor) -> int:
         if self.size is not None:
@@ -176,7 +179,7 @@ def sample(
     >>> steep.sample(model, (4, 3, 8, 8), labels=torch.tensor([0, 1, 2, 3]), steps=5).shape
     torch.Size([4, 3, 8, 8])
     """
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    like = like_images(model)
     generator = torch.Generator(like.device).manual_seed(seed)
     with torch.inference_mode(False):
         if start is None:
@@ -186,8 +189,9 @@ def sample(
             raise InputError(f"start: expected the shape {tuple(shape)}, got {tuple(start.shape)}")
         start = start.to(like.device, like.dtype).clone()
         if labels is not None:
-            if labels.shape != (len(start),) or labels.is_floating_point():
-                raise InputError(f"labels: expected {len(start)} integers, got {labels.dtype} {tuple(labels.shape)}")
+            if not isinstance(labels, Tensor) or labels.shape != (len(start),) or labels.is_floating_point():
+                got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+                raise InputError(f"labels: expected a tensor of {len(start)} integers, got {got}")
             labels = labels.to(like.device)
         modes = {module: module.training for module in model.modules()}
         model.eval()

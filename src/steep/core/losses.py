@@ -23,7 +23,8 @@ def energy(logits: Tensor, labels: Tensor | None = None) -> Tensor:
 def entropy(logits: Tensor) -> Tensor:
     """Shannon entropy, in nats, of each image's softmax prediction."""
     log_p = widen(logits).log_softmax(dim=1)
-    return -(log_p.exp() * log_p).sum(dim=1)
+    finite = log_p.masked_fill(log_p.isneginf(), 0)  # a class ruled out, by a logit of −inf, adds 0 · log 0 = 0
+    return -(log_p.exp() * finite).sum(dim=1)
 
 
 def widen(logits: Tensor) -> Tensor:

@@ -25,8 +25,11 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 @torch.no_grad()
-def merged(model: Classifier, images: Tensor | Iterable[Tensor] | None, *, keep_bad: bool = False) -> nn.Module:
-    """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients."""
+def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad: bool = False) -> nn.Module:
+    """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients.
+
+    `images` is a batch, or several, alone or as (images, labels) pairs; labels are not read.
+    """
     twin = copy_of(model)
     layers = [layer for layer in norm.batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
     if layers:
@@ -52,12 +55,13 @@ def _uses_batch(layer: _BatchNorm) -> bool:
 
 
 def _measure(
-    model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Tensor] | None, keep_bad: bool
+    model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Any] | None, keep_bad: bool
 ) -> None:
     """Put into the running statistics what the layers normalise these images by.
 
     One forward tells it for all layers, since each sees what the ones before it made of the same batch. Several
-    batches are averaged by their number of images.
+    batches are averaged by their number of images. A layer that runs twice in one forward normalises by other
+    statistics each time, and is refused.
     """
     if images is None:
         raise InputError(
@@ -66,8 +70,12 @@ def _measure(
         )
     sums = {layer: [torch.zeros_like(t) for t in _running(layer)] for layer in layers}
     seen: dict[nn.Module, int] = dict.fromkeys(layers, 0)
+    ran: set[nn.Module] = set()  # in this forward
 
     def look(layer: Any, args: tuple[Tensor, ...]) -> None:
+        if layer in ran:
+            raise InputError(_shared(model.net, layer))
+        ran.add(layer)
         seen[layer] += len(args[0])
         for total, measured in zip(sums[layer], _normalising(layer, args[0]), strict=True):
             total += len(args[0]) * measured
@@ -75,9 +83,11 @@ def _measure(
     # before the hook that mixes statistics for small batches: it changes what the layer sees
     hooks = [layer.register_forward_pre_hook(look, prepend=True) for layer in layers]
     model.compile_forward = False  # a compiled forward would have to be compiled again for the hooks
-    for x in [images] if isinstance(images, Tensor) else images:
+    for batch in [images] if isinstance(images, Tensor) else images:
+        x = batch[0] if isinstance(batch, (tuple, list)) else batch
         x, good = checked(x, model.anchor(), keep_bad=keep_bad)
         x = x if good is None else x[good]
+        ran.clear()
         if len(x):
             with taken(x):
                 model(x)
@@ -89,6 +99,16 @@ def _measure(
         if seen[layer]:  # a layer that no image reaches keeps what it has
             for running, total in zip(_running(layer), sums[layer], strict=True):
                 running.copy_(total / seen[layer])
+
+
+def _shared(net: nn.Module, layer: nn.Module) -> str:
+    name = next(name for name, module in net.named_modules() if module is layer)
+    return (
+        f"merged: {name} ({type(layer).__name__}) runs more than once in a forward, each time by the statistics of "
+        "what it then sees, and an ordinary module has one mean and variance for it. Keep the adapter "
+        "(adapter.save(path), steep.resume), give each call a layer of its own, or adapt with source statistics "
+        "(tent, tea and most others: statistics='source')"
+    )
 
 
 def _normalising(layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,10 @@ A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
 from __future__ import annotations
 
 import abc
+import math
+import numbers
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
@@ -114,6 +116,28 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
                 optimizer.state[p][name] = tensor.copy_(new)
 
 
+def _other_kind(kind: str, value: Any) -> str | None:
+    """Say what a field of a kind holds, where the value is nothing like it. A kind not known here may hold anything."""
+    kinds = {part.strip() for part in kind.split("|")}
+    if value is None and "None" in kinds:
+        return None
+    if kinds <= {"int", "float", "None"}:
+        return None if _is_number(value, whole="float" not in kinds) else f"a number ({kind})"
+    if "tuple[float, float]" in kinds:
+        pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
+        return None if pair else "two numbers (low, high)"
+    if kind == "Params":
+        names = isinstance(value, str) or (isinstance(value, Collection) and all(isinstance(v, str) for v in value))
+        return None if names else '"norm", "all", layer kinds such as ["norm", "linear"], or a regular expression'
+    return None
+
+
+def _is_number(value: Any, whole: bool = False) -> bool:
+    """Whether a value is a number of Python or NumPy: neither a bool nor NaN, which is not itself."""
+    right = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
+    return right and bool(value == value)
+
+
 S = TypeVar("S", bound=State)
 
 
@@ -127,11 +151,17 @@ class Method(abc.ABC, Generic[S]):
     """
 
     def __post_init__(self) -> None:
-        """Refuse a rate that cannot be one. A method with more to check does so here."""
-        self.require(lr=getattr(self, "lr", 1.0) > 0)
+        """Refuse a rate or a momentum that cannot be one. A method with more to check does so here."""
+        self.require()
+        lr, momentum = getattr(self, "lr", 1.0), getattr(self, "momentum", 0.0)
+        self.require(lr=0 < lr < math.inf, momentum=0 <= momentum <= 1)
 
     def require(self, **right: bool) -> None:
-        """Raise for the first hyper-parameter that is not right."""
+        """Raise for the first hyper-parameter that is not of the kind its field names, or not right."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if expected := _other_kind(str(field.type), value):
+                raise InputError(f"{self.name}: {field.name}: expected {expected}, got {value!r}")
         for name, is_right in right.items():
             if not is_right:
                 raise InputError(f"{self.name}: {name} is out of range, got {getattr(self, name)!r}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils import parametrize
 
 from steep.core.distributed import Scope, current
 from steep.errors import InputError, NothingToAdaptError, unknown
@@ -63,7 +64,7 @@ def select(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
             (f"{prefix}.{name}" if prefix else name): parameter
             for prefix, module in model.named_modules()
             if any(KINDS[kind](module) for kind in kinds)
-            for name, parameter in module.named_parameters(recurse=False)
+            for name, parameter in _own_parameters(module)
         }
     chosen = {name: p for name, p in chosen.items() if p.is_floating_point()}
     if not chosen:
@@ -74,6 +75,15 @@ def select(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
     for parameter in chosen.values():
         parameter.requires_grad_(True)
     return chosen
+
+
+def _own_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Give a layer's parameters, and where one is parametrised (`torch.nn.utils.parametrize`), what it is made from."""
+    yield from module.named_parameters(recurse=False)
+    if parametrize.is_parametrized(module):
+        for tensor, made in module.parametrizations.items():  # type: ignore[operator, union-attr]
+            for name, parameter in made.named_parameters(recurse=False):
+                yield f"parametrizations.{tensor}.{name}", parameter
 
 
 def _pattern(params: str) -> re.Pattern[str]:
@@ -134,9 +144,11 @@ def _mix_small_batches(layer: Any, args: tuple[Tensor, ...]) -> Tensor | None:
     scope = current()
     if scope is not None:
         return _normalise_by_all_ranks(layer, x, scope)
-    share = x.shape[0] / FULL_BATCH
-    layer.training = share >= 1 or layer.running_mean is None
-    if layer.training:
+    share = min(1.0, x.shape[0] / FULL_BATCH)
+    # in training, SyncBatchNorm asks the other processes for their statistics: these streams are not ours
+    local = not isinstance(layer, nn.SyncBatchNorm)
+    layer.training = local and (share == 1 or layer.running_mean is None)
+    if layer.training or layer.running_mean is None:
         return None
     # The layer itself now normalises by its running statistics, whatever its class does besides (activation,
     # drop path). Feeding it the mixed-normalised features in those units gives the mixed answer.

@@ -62,7 +62,10 @@ def refuse_other(saved: Mapping[str, Any], mine: Mapping[str, Any], model: Mappi
     for what, expected in mine.items():
         if saved.get(what) != expected:
             if what == "source":
-                raise CheckpointError(f"state: of another model: its frozen weights are not those given. {other}")
+                raise CheckpointError(
+                    "state: of another model: its frozen weights are not those given, or go by other names, as within "
+                    f"torch.compile or DataParallel. {other}"
+                )
             raise CheckpointError(f"state: expected the {what} {expected}, got {saved.get(what)}")
     initial = saved.get("initial")
     theirs = initial.get("model") if isinstance(initial, Mapping) else None

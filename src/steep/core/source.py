@@ -67,8 +67,8 @@ class Classifier(nn.Module):
             ramp = torch.linspace(0, 1, x.shape[1:].numel(), device=x.device, dtype=x.dtype).view(1, *x.shape[1:])
             with distributed.blank():
                 return self.forward(torch.cat([x, ramp]))[:0]
-        if x.ndim == 4:
-            x = x.to(memory_format=self.layout)
+        # a copy: a model may write into its images, and steps to come, or the caller, look at them again
+        x = x.clone(memory_format=self.layout if x.ndim == 4 else torch.preserve_format)
         if self.recompute and torch.is_grad_enabled():
             with recomputed(self.net):
                 return self._logits(x)
@@ -131,8 +131,7 @@ class Classifier(nn.Module):
 
     def anchor(self) -> Tensor:
         """Any tensor of the model: its device is the model's, its dtype that of the images it takes."""
-        tensors = itertools.chain(self.net.parameters(), self.net.buffers())
-        like = next((t for t in tensors if t.is_floating_point()), torch.empty(0))
+        like = like_images(self.net)
         return like if self.low is None else like.new_empty(0, dtype=torch.float32)
 
     def moving(self) -> dict[str, Tensor]:
@@ -196,6 +195,13 @@ class Classifier(nn.Module):
                 rounded = p.detach().bfloat16().cpu().contiguous()  # so that every precision gives the same
                 crc = zlib.crc32(rounded.view(torch.uint8).numpy().tobytes(), crc)
         return f"{crc:08x}"
+
+
+def like_images(net: nn.Module) -> Tensor:
+    """Find a tensor of the dtype that a model takes images in: the weight of a convolution or matrix, or any."""
+    layers = (m.weight for m in net.modules() if isinstance(m, (nn.modules.conv._ConvNd, nn.Linear)))
+    tensors = itertools.chain(layers, net.parameters(), net.buffers())
+    return next((t for t in tensors if t.is_floating_point()), torch.empty(0))
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,10 @@ class TEA(Method[TeaState]):
 
     def __post_init__(self) -> None:
         """Refuse what would silently mean something else."""
+        super().__post_init__()
         chains, size = self.chains is None or self.chains >= 1, self.buffer_size is None or self.buffer_size >= 1
-        self.require(chains=chains, buffer_size=size, sgld_steps=self.sgld_steps >= 0, lr=self.lr > 0)
-        self.require(restart=0 <= self.restart <= 1, start=self.start[0] < self.start[1])
+        self.require(chains=chains, buffer_size=size, sgld_steps=self.sgld_steps >= 0, restart=0 <= self.restart <= 1)
+        self.require(start=self.start[0] < self.start[1], clamp=not self.clamp or self.clamp[0] < self.clamp[1])
 
     @staticmethod
     def fast() -> TEA:
@@ -78,11 +79,11 @@ class TEA(Method[TeaState]):
 
     def draw(self, state: TeaState, x: Tensor) -> Tensor:
         """Take chains out of the buffer, walk them down the energy, put them back."""
-        chains, where = state.buffer.draw(self.chains or size(x), x, state.generator)
+        start, where = state.buffer.draw(self.chains or size(x), x, state.generator)
         with state.model.frozen():
             chains = langevin(
                 lambda x: energy(state.model(x)),
-                chains,
+                start,
                 steps=self.sgld_steps,
                 rate=self.sgld_rate,
                 noise=self.sgld_noise,
@@ -90,5 +91,5 @@ class TEA(Method[TeaState]):
                 clamp=self.clamp,
                 grad_clip=self.grad_clip,
             )
-        state.buffer.put(where, gathered(chains, len(where)))
+        state.buffer.put(where, gathered(chains, len(start)))
         return chains

@@ -67,7 +67,10 @@ def over_seeds(values: Iterable[float]) -> SeedSummary:
     >>> over_seeds([1.0, 2.0, 3.0])
     SeedSummary(mean=2.0, sd=1.0, n=3)
     """
-    every = [float(value) for value in values]
+    try:
+        every = [float(value) for value in values]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"values: expected numbers, one for each seed, got {values!r}") from error
     if not every or not all(map(math.isfinite, every)):
         raise InputError(f"values: expected at least one finite number, got {every}")
     sd = statistics.stdev(every) if len(every) > 1 else None

@@ -16,6 +16,19 @@ ErrorTable = Mapping[str, Mapping[int, float]]
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Refuse what is no tensor with values: an array or a list is one `torch.as_tensor` away.
+
+    >>> check_tensor("labels", [0, 1])
+    Traceback (most recent call last):
+    steep.errors.InputError: labels: expected a torch.Tensor, got list. Give torch.as_tensor(labels)
+    """
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name}: expected a torch.Tensor, got {type(value).__name__}. Give torch.as_tensor({name})")
+    if value.is_meta or value.layout is not torch.strided:
+        raise InputError(f"{name}: expected a dense tensor with values, got {value.layout} on {value.device}")
+
+
 def check_predictions(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return logits (N, K) in float64 and labels (N,) in int64, or say what is wrong with them.
 
@@ -24,6 +37,8 @@ def check_predictions(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     Traceback (most recent call last):
     steep.errors.InputError: labels: expected classes 0 to 9, got 3 to 10
     """
+    check_tensor("logits", logits)
+    check_tensor("labels", labels)
     if logits.ndim != 2 or logits.shape[0] < 1 or logits.shape[1] < 2 or not logits.is_floating_point():
         raise InputError(
             f"logits: expected floating point (N, K) with N ≥ 1 and K ≥ 2, got {tuple(logits.shape)} {logits.dtype}"
@@ -52,6 +67,10 @@ def check_errors(name: str, errors: ErrorTable) -> dict[str, list[float]]:
     Traceback (most recent call last):
     steep.errors.InputError: errors['fog'][5]: expected an error rate in [0, 1], got 20.0; divide percent by 100
     """
+    if not isinstance(errors, Mapping) or not all(isinstance(row, Mapping) for row in errors.values()):
+        raise InputError(
+            f"{name}: expected corruption → severity → error, such as {{'fog': {{5: 0.2}}}}, got {errors!r}"
+        )
     if not errors or not all(errors.values()):
         raise InputError(f"{name}: expected at least one corruption with at least one severity, got {dict(errors)}")
     first = next(iter(errors))
@@ -63,6 +82,8 @@ def check_errors(name: str, errors: ErrorTable) -> dict[str, list[float]]:
                 f"{name}[{corruption!r}]: expected severities {severities} as for {first!r}, got {sorted(row)}"
             )
         for severity, error in row.items():
+            if not hasattr(error, "__float__"):
+                raise InputError(f"{name}[{corruption!r}][{severity}]: expected an error rate in [0, 1], got {error!r}")
             if not (math.isfinite(error) and 0 <= error <= 1):
                 raise InputError(
                     f"{name}[{corruption!r}][{severity}]: expected an error rate in [0, 1], got {error}"

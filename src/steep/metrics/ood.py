@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from steep.errors import InputError
+from steep.metrics.inputs import check_tensor
 
 ACCEPTED = 0.95  # share of known images that must pass, for FPR95; asked for up to float32's rounding
 
@@ -41,6 +42,7 @@ def detection(known: Tensor, unknown: Tensor) -> Detection:
     from torchmetrics.functional.classification import binary_auroc, binary_roc
 
     for name, scores in (("known", known), ("unknown", unknown)):
+        check_tensor(name, scores)
         if scores.ndim != 1 or not len(scores) or not scores.is_floating_point():
             raise InputError(f"{name}: expected scores (N,), one for each image, got {tuple(scores.shape)}")
         if not bool(scores.isfinite().all()):

@@ -1,5 +1,6 @@
 """Predicting: your model, your weights, your pictures, adapted while they are answered."""
 
+from steep.predicting.fixed import fixed
 from steep.predicting.models import Loaded, load_model
 from steep.predicting.pictures import Pictures, open_pictures
 from steep.predicting.run import Predictions, predict
@@ -11,6 +12,7 @@ __all__ = [
     "Pictures",
     "Predictions",
     "Row",
+    "fixed",
     "load_model",
     "open_pictures",
     "predict",

@@ -57,7 +57,7 @@ class Pictures:
         strangers = [i for i, label in enumerate(found) if label is None]
         if tops and len(strangers) == len(found):
             remark = f"no folder is named like a class ({', '.join(tops[:3])}, …): accuracy not measured"
-        elif strangers:
+        elif tops and strangers:
             first = self.names[strangers[0]]
             remark = f"{len(strangers)} pictures lie in no folder of a class, such as {first}: accuracy is without them"
         return found, tuple(classes), remark

@@ -31,6 +31,8 @@ class Predictions:
 
     rows: list[Row]
     adapter: Adapter
+    batches: int
+    unadapted: list[str]  # why not, of each batch that was answered without adapting
     unreadable: dict[str, str]  # file → why
     labelled: int  # pictures whose class is known
     accuracy: float | None  # over those; None where there are none
@@ -101,6 +103,7 @@ def predict(
     labels: list[int | None] = []
     names: tuple[str, ...] = tuple(classes)
     remark: str | None = None
+    count, unadapted = 0, []
     scores: list[tuple[Tensor, Tensor, Tensor]] = []  # (logits, logits without adaptation, labels) of labelled pictures
     for numbers, pixels in batches(pictures, order, batch_size, size, channels, unreadable):
         x = to_device(pixels, adapter.device)
@@ -113,7 +116,12 @@ def predict(
         if at:
             known = torch.tensor([labels[numbers[place]] for place in at])
             scores.append((logits[at].cpu(), source(x)[at].cpu(), known))
-        _record(rows, numbers, logits, names, pictures, adapter)
+        count += 1
+        report = adapter.last
+        skipped = report.skipped if report is not None else None
+        if skipped:
+            unadapted.append(skipped)
+        _record(rows, numbers, logits, names, pictures, skipped)
         if progress is not None:
             progress(len(rows) + len(unreadable), len(pictures))
     if not rows:
@@ -125,6 +133,8 @@ def predict(
     return Predictions(
         rows=[rows[number] for number in range(len(pictures))],
         adapter=adapter,
+        batches=count,
+        unadapted=unadapted,
         unreadable={pictures.names[number]: why for number, why in sorted(unreadable.items())},
         labelled=sum(len(known) for _, _, known in scores),
         accuracy=after,
@@ -166,14 +176,18 @@ def _accuracy(scores: list[tuple[Tensor, Tensor]]) -> float | None:
 
 
 def _record(
-    rows: dict[int, Row], numbers: list[int], logits: Tensor, names: Sequence[str], pictures: Pictures, adapter: Adapter
+    rows: dict[int, Row],
+    numbers: list[int],
+    logits: Tensor,
+    names: Sequence[str],
+    pictures: Pictures,
+    skipped: str | None,
 ) -> None:
     probability, answer = logits.softmax(dim=1).max(dim=1)
-    report = adapter.last
-    skipped = f"not adapted: {report.skipped}" if report is not None and report.skipped else ""
+    remark = f"not adapted: {skipped}" if skipped else ""
     columns = (answer.tolist(), probability.tolist(), energy(logits).tolist())
     for number, best, p, e in zip(numbers, *columns, strict=True):
-        rows[number] = Row(pictures.names[number], names[best] if names else str(best), p, e, skipped)
+        rows[number] = Row(pictures.names[number], names[best] if names else str(best), p, e, remark)
 
 
 def batches(

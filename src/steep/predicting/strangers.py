@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from steep.core.adapter import Adapter
 from steep.core.losses import energy
-from steep.data import to_device
 from steep.errors import DataError
 from steep.methods import adapt
 from steep.metrics import Detection, detection
+from steep.predicting.fixed import mixed
 from steep.predicting.pictures import Pictures
-from steep.predicting.run import batches
 
 
 def told_apart(
@@ -33,12 +31,7 @@ def told_apart(
     The adapter has seen the known pictures and not the unknown ones. Both are scored by `adapter.merged`, with
     statistics fixed on the known: in one batch with strangers, batch statistics would serve these too (docs/ood.md).
     """
-
-    def images(pictures: Pictures) -> Iterator[Tensor]:
-        # shuffled: a folder for each class in turn would give batches that vary less than the pictures do
-        order = np.random.default_rng(0).permutation(len(pictures))
-        for _, pixels in batches(pictures, order, batch_size, size, channels, {}):
-            yield to_device(pixels, adapter.device)
+    images = partial(mixed, device=adapter.device, size=size, channels=channels, batch_size=batch_size)
 
     def scores(scored: nn.Module, pictures: Pictures) -> Tensor:
         answer = adapt(scored, "source", device=adapter.device)

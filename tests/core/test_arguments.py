@@ -1,0 +1,133 @@
+"""An argument that cannot be used is refused where it is given, by its name; none is taken for something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import steep
+from steep.errors import InputError
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 5)).eval()
+
+
+X = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def refused(method: str = "tent", **given: Any) -> str:
+    with pytest.raises(InputError) as error:
+        steep.adapt(net(), method, **given)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("value", [2.5, 2.0, "2", None, [1], float("nan"), True])
+@pytest.mark.parametrize("name", ["steps", "seed"])
+def test_what_is_no_whole_number(name: str, value: object) -> None:
+    assert refused(**{name: value}) == f"{name}: expected a whole number, got {value!r}"
+
+
+@pytest.mark.parametrize("value", [np.array([1, 2]), torch.tensor([1, 2]), torch.tensor(1.5)])
+def test_nor_is_an_array(value: object) -> None:
+    assert refused(steps=value).startswith("steps: expected a whole number, got ")
+
+
+@pytest.mark.parametrize("method", ["tea", "tent"])  # one that draws, one that does not
+@pytest.mark.parametrize("seed", [2**64, 2**70, -(2**63) - 1])
+def test_a_seed_torch_cannot_begin_from(method: str, seed: int) -> None:
+    assert refused(method, seed=seed) == f"seed: expected −2⁶³ to 2⁶⁴ − 1, which torch can begin from, got {seed}"
+
+
+@pytest.mark.parametrize("seed", [-(2**63), -1, 2**64 - 1, np.uint64(2**64 - 1), torch.tensor(3)])
+def test_a_seed_it_can(seed: Any) -> None:
+    adapter = steep.adapt(net(), "tea", seed=seed, sgld_steps=1, buffer_size=32)
+    assert type(adapter.seed) is int
+    assert adapter.seed == int(seed)
+    assert adapter(X).isfinite().all()
+
+
+def test_whole_numbers_of_other_libraries() -> None:
+    assert steep.adapt(net(), "tent", steps=np.int64(2)).options()["steps"] == 2
+    assert steep.adapt(net(), "tent", steps=torch.tensor(3)).options()["steps"] == 3
+
+
+@pytest.mark.parametrize("name", ["episodic", "deterministic", "compile", "graph", "recompute", "inplace"])
+def test_no_is_not_taken_for_yes(name: str) -> None:
+    for value in ("no", "false", None, 2, 0.0, torch.tensor([1, 0])):
+        assert refused(**{name: value}) == f"{name}: expected True or False, got {value!r}"
+
+
+def test_yes_and_no_of_other_libraries() -> None:
+    assert steep.adapt(net(), "tent", episodic=np.True_, deterministic=0).options() == {
+        **steep.adapt(net(), "tent").options(),
+        "episodic": True,
+    }
+
+
+@pytest.mark.parametrize("method", ["pl", "shot", "tent", "eta", "eata", "sar", "tea"])
+@pytest.mark.parametrize("value", [None, 5, nn.Linear, [["norm"]], ["norm", 3], b"norm"])
+def test_params_that_name_none(method: str, value: object) -> None:
+    said = refused(method, params=value)
+    assert said.startswith(f'{method}: params: expected "norm", "all", layer kinds such as ["norm", "linear"]')
+    assert said.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("value", ["norm", ["norm"], ("norm",), {"norm"}, r"^1\."])
+def test_params_that_name_some(value: Any) -> None:
+    assert list(steep.adapt(net(), "tent", params=value)._state.model.adapted()) == ["1.weight", "1.bias"]
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "said"),
+    [
+        ("tent", {"lr": float("nan")}, "tent: lr: expected a number (float), got nan"),
+        ("tent", {"lr": float("inf")}, "tent: lr is out of range, got inf"),
+        ("tent", {"lr": -0.1}, "tent: lr is out of range, got -0.1"),
+        ("sar", {"momentum": -1.0}, "sar: momentum is out of range, got -1.0"),
+        ("dua", {"momentum": 1.5}, "dua: momentum is out of range, got 1.5"),
+        ("shot", {"threshold": float("nan")}, "shot: threshold: expected a number (float), got nan"),
+        ("tea", {"sgld_rate": float("nan")}, "tea: sgld_rate: expected a number (float), got nan"),
+        ("tea", {"grad_clip": float("nan")}, "tea: grad_clip: expected a number (float | None), got nan"),
+        ("tea", {"start": None}, "tea: start: expected two numbers (low, high), got None"),
+        ("tea", {"start": (0,)}, "tea: start: expected two numbers (low, high), got (0,)"),
+        ("tea", {"start": ("a", "b")}, "tea: start: expected two numbers (low, high), got ('a', 'b')"),
+        ("tea", {"clamp": 5}, "tea: clamp: expected two numbers (low, high), got 5"),
+        ("tea", {"clamp": (0, 1, 2)}, "tea: clamp: expected two numbers (low, high), got (0, 1, 2)"),
+    ],
+)
+def test_hyper_parameters_that_would_fail_at_every_step(method: str, given: dict[str, object], said: str) -> None:
+    assert refused(method, **given) == said
+
+
+def test_a_method_made_by_hand_is_checked_too() -> None:
+    for given in ({"lr": "0.1"}, {"lr": None}, {"lr": True}, {"params": None}):
+        with pytest.raises(InputError, match=f"tent: {next(iter(given))}: expected "):
+            steep.METHODS["tent"](**given)
+    assert steep.METHODS["tea"](lr=np.float32(0.5), clamp=[0, 1], grad_clip=None).clamp == [0, 1]
+
+
+def test_callbacks_are_a_list() -> None:
+    for value in (print, None, 5, [5], "ab"):
+        assert refused(callbacks=value) == (
+            f"callbacks: expected a list of functions, got {value!r}. Give one as [function]"
+        )
+    seen: list[int] = []
+    steep.adapt(net(), "tent", callbacks=(lambda adapter, logits: seen.append(len(logits)) for _ in range(2)))(X)
+    assert seen == [16, 16]
+
+
+@pytest.mark.parametrize("value", [5, lambda: [X]])
+def test_source_images_come_in_batches(value: object) -> None:
+    assert refused("eata", source=value).endswith("Give a list or a DataLoader")
+
+
+def test_what_is_no_device() -> None:
+    said = refused(device={})
+    assert said.startswith("device: the model cannot be brought to {} (")
+    assert "\n" not in said
