@@ -75,6 +75,7 @@ def test_every_protocol_runs_for_real_on_digits(
     assert f"protocol {rows[0]['spec']['protocol']}" in told
     assert "tea" in told
     assert "first 30 images" in told
+    assert "a part of a bench" not in told
 
 
 def test_dry_run_shows_the_grid_and_an_estimate_and_writes_nothing(
@@ -166,9 +167,11 @@ def test_a_cell_that_fails_fails_alone(tmp_path: Path, capsys: pytest.CaptureFix
     assert "1 cells run, 0 there already, 1 failed" in told
     assert "bn fog 5: NothingToAdaptError" in told
     assert [row["spec"]["method"] for row in read(tmp_path / "run")] == ["tent"]
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert "a part of a bench: 1 of 2 cells have run so far" in capsys.readouterr().out
 
 
-def test_ctrl_c_ends_with_what_is_stored(tmp_path: Path) -> None:
+def test_ctrl_c_ends_with_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "run"
     words = [
         "bench",
@@ -200,6 +203,9 @@ def test_ctrl_c_ends_with_what_is_stored(tmp_path: Path) -> None:
     assert 3 <= kept < 102
     assert f"stopped; {kept} of 102 cells are in" in " ".join(told.split())
     assert "Traceback" not in told
+    for form in ("terminal", "markdown", "latex", "html", "docs"):
+        assert main(["report", str(store), "--format", form]) == 0
+        assert f"a part of a bench: {kept} of 102 cells have run so far" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:9", "127.0.0.1:9", "auto", "nowhere"])

@@ -13,6 +13,7 @@ import pytest
 
 from steep.bench.rows import SCHEMA, StoreError, encode, read
 from steep.bench.store import Store
+from steep.errors import DataError
 
 SRC = Path(__file__).parents[2] / "src"
 KEYS = [f"{i:02x}" * 32 for i in range(1, 6)]
@@ -171,3 +172,48 @@ def test_where_files_cannot_be_locked_a_store_says_so(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="Use WSL"):
         Store(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def shares(path: Path) -> list[object]:
+    return [r.get("grid") for r in read(path)]
+
+
+def test_a_row_says_how_much_of_its_grid_there_is_until_that_is_whole(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.begin(KEYS[:3])
+        assert shares(tmp_path) == []
+        store.append(row(KEYS[0]))
+        assert shares(tmp_path) == [(1, 3)]  # while it runs
+    assert shares(tmp_path) == [(1, 3)]  # and after it was stopped
+    with Store(tmp_path) as store:
+        store.begin([*KEYS[1:3], KEYS[0]])  # the same, in another order
+        for key in KEYS[1:3]:
+            store.append(row(key))
+        assert shares(tmp_path) == [None] * 3
+    assert [path.name for path in tmp_path.glob("*.grids")] == []
+    assert all(b"grid" not in line for line in (tmp_path / "rows.jsonl").read_bytes().splitlines())
+
+
+def test_a_grid_is_whole_whoever_made_its_rows(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.begin(KEYS)
+        store.append(row(KEYS[4]))
+        store.append(row("f" * 64))  # of no grid
+    for key in KEYS[:4]:
+        with Store(tmp_path) as store:
+            store.begin([key])  # a part of it, wanted by itself
+            store.append(row(key))
+        here = KEYS.index(key) + 2
+        assert shares(tmp_path) == ([(here, 5), None, *[(here, 5)] * (here - 1)] if here < 5 else [None] * 6)
+    assert not (tmp_path / "rows.jsonl.grids").exists()
+
+
+def test_a_damaged_file_of_grids_is_named(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for content in ("[", "{}", "[1]", "[[1]]"):
+        (tmp_path / "rows.jsonl.grids").write_text(content, encoding="utf-8")
+        with pytest.raises(DataError, match=r"rows\.jsonl\.grids: .*Delete it"):
+            read(tmp_path)
+    (tmp_path / "rows.jsonl.grids").unlink()
+    (tmp_path / "rows.jsonl").write_bytes(encode(row(KEYS[0], grid="a stranger's")))
+    assert shares(tmp_path) == [None]

@@ -15,6 +15,7 @@ from steep.metrics import average_accuracy, mean_corruption_error, over_seeds
 from steep.report import statistics
 from steep.report.formats import FORMATS, as_csv, grid, latex, markdown, terminal
 from steep.report.paper import benchmark
+from steep.report.summary import headline
 from steep.report.tables import ECE, MCE, MEAN, Table, build
 
 SPEC: dict[str, Any] = {
@@ -375,6 +376,13 @@ def test_a_table_says_what_a_reader_would_not_see() -> None:
     half = [row("tea", "fog", 0.8), row("tea", "snow", 0.6), row("tea", "fog", 0.9, seed=1)]
     assert "not finished: tea; averages are over the seeds that are whole" in notes(*half)
     assert "not finished" not in notes(*half[:2])
+    begun = [row("source", "fog", 0.5, grid=(1_500, 2_000)), row("tea", "fog", 0.8, grid=(3, 4)), row("bn", "fog", 0.6)]
+    assert "a part of a bench: 1,500 of 2,000 cells and 3 of 4 cells have run so far; averages are over" in notes(
+        *begun
+    )
+    assert "part of a bench" not in notes(begun[2])
+    assert headline(one(begun[:1])).endswith(" So far 1,500 of 2,000 cells of this bench have run.")
+    assert "So far" not in headline(one(begun[2:]))
     assert "no figure of the paper where batch" in notes(*paper_rows("tea", 0.8, batch_size=64))
     assert "no figure of the paper" not in notes(*paper_rows("tea", 0.8))
     assert "no figure of the paper" not in notes(*half)  # there is none of digits anyway

@@ -62,7 +62,7 @@ class Board:
     def __init__(self, cells: Sequence[Cell], store: Store, progress: Progress) -> None:
         self.cells = {cell.key(): cell for cell in cells}  # one of each, in order
         self.store, self.progress = store, progress
-        store.refresh()
+        store.begin(self.cells)
         self.left = {key: cell for key, cell in self.cells.items() if key not in store}
         self.outcome = Outcome(found=len(self.cells) - len(self.left))
         self._work = {key: estimate.work(cell) for key, cell in self.cells.items()}

@@ -1,8 +1,9 @@
 """Rows as they lie in a store: one JSON object a line, strict JSON, each complete in itself.
 
 `schema`, `key`, `spec` · accuracy, error, loss, nll, ece, mce, brier, energy_before, energy_after, n ·
-`reliability` (10 bins, for diagrams), `calibration` (15 bins, of which ECE is made), `per_class`, `segments`, `data`
-(origin and digest), `notes` · seconds, images_per_s, peak_memory, started, finished, `env` (versions, commit, device).
+`reliability` (10 bins, for diagrams), `calibration` (15 bins, of which ECE is made), `per_class`, `right` (of a set
+that every method sees in one order, a bit for each image: `answers`), `segments`, `data` (origin and digest), `notes` ·
+seconds, images_per_s, peak_memory, started, finished, `env` (versions, commit, device).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from steep.bench import grids
+from steep.bench.grids import GRID
 from steep.errors import SteepError
 
 Row: TypeAlias = dict[str, Any]
@@ -20,7 +23,7 @@ Row: TypeAlias = dict[str, Any]
 SCHEMA = 1
 """Version of a row; raised when an older reader could no longer understand it."""
 
-VOLATILE = ("seconds", "images_per_s", "peak_memory", "started", "finished", "env")
+VOLATILE = ("seconds", "images_per_s", "peak_memory", "started", "finished", "env", GRID)
 """What differs when the same cell runs again."""
 
 _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -86,15 +89,25 @@ def file_of(store: str | Path) -> Path:
 
 
 def read(store: str | Path) -> list[Row]:
-    """Read every row of a store, changing nothing. A torn last line, from a run that was cut off, is passed over."""
+    """Read every row of a store, changing nothing. A torn last line, from a run that was cut off, is passed over.
+
+    A row of a grid that is not whole says so under `GRID`.
+    """
     path = file_of(store)
+    wanted = grids.read(path)  # before the rows: a bench that ends just now has forgotten its grid, and has all rows
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise StoreError(f"{path}: no such store. Make one: steep bench RECIPE --store {store}") from None
     except OSError as error:
         raise StoreError(f"{path}: expected a readable file of rows, got {error.strerror or error}") from error
-    return parse(content.split(b"\n")[:-1] if content else [], path)
+    rows = parse(content.split(b"\n")[:-1] if content else [], path)
+    shares = grids.shares(wanted, {row["key"] for row in rows})
+    for row in rows:
+        row.pop(GRID, None)  # not for a file to say
+        if row["key"] in shares:
+            row[GRID] = shares[row["key"]]
+    return rows
 
 
 def parse(lines: Iterable[bytes], path: Path, *, first: int = 1) -> list[Row]:

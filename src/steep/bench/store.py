@@ -2,7 +2,8 @@
 
 Beside `rows.jsonl` lies `rows.jsonl.lock`, an empty file whose bytes are locked: byte 0 while a row is written, one
 byte per cell (found by its key) while that cell runs. The kernel drops the locks of a process that dies, however it
-dies, so a claim can not outlive its owner and nothing has to expire.
+dies, so a claim can not outlive its owner and nothing has to expire. What else lies there while a bench is not whole:
+`steep.bench.grids`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from steep.bench import grids
 from steep.bench.rows import Row, StoreError, decode, encode, file_of, parse
+from steep.errors import SteepError
 
 if sys.platform != "win32":
     import fcntl
@@ -40,6 +43,7 @@ class Store:
         self._rows: dict[str, Row] = {}
         self._read = 0  # bytes of the file already in _rows
         self._lines = 0
+        self._begun = False  # whether a grid was
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -102,6 +106,15 @@ class Store:
         finally:
             self.refresh()  # who is interrupted while the disk is waited for still knows the row
 
+    def begin(self, grid: Iterable[str]) -> None:
+        """Remember the cells of a grid until each of them has a row."""
+        wanted = sorted(set(grid))
+        self._begun = True
+        with self._writing():
+            self.refresh()
+            known = [other for other in grids.read(self.path) if other != wanted]
+            grids.remember(self.path, [*known, wanted], self)
+
     def claim(self, key: str) -> bool:
         """Take a cell for this process; False where another one is at it."""
         try:
@@ -115,7 +128,12 @@ class Store:
         fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, _byte(key))
 
     def close(self) -> None:
-        """Close the files and give every claim back."""
+        """Forget the grids that are whole, close the files and give every claim back."""
+        if self._begun:
+            with contextlib.suppress(OSError, SteepError), self._writing():  # a reader counts for itself
+                self.refresh()
+                grids.remember(self.path, grids.read(self.path), self)
+            self._begun = False
         for handle in (self._file, self._lock):
             with contextlib.suppress(OSError):
                 os.close(handle)

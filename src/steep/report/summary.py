@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from steep.bench.grids import begun
 from steep.bench.rows import Row
 from steep.report.formats import number, signed
 from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, plain, short
@@ -90,6 +91,8 @@ def headline(table: Table) -> str:
     if value.paper is not None and value.difference is not None:
         where = " on whole sets" if table.spec.get("limit") else ""
         text += f". The paper gives {number(value.paper)}{where} (Δ {signed(value.difference)})"
+    if shares := begun(table.rows):
+        text += f". So far {shares} of this bench have run"
     return text + "."
 
 

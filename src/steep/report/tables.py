@@ -1,8 +1,8 @@
 """Tables from rows: method × shift, mean ± deviation over seeds, average accuracy and mCE, the paper's figure beside.
 
 One table for each thing that was measured (data, model, weights, protocol, ...) and for each view of severities: the
-most severe alone, and all of them. What is missing stays missing: it is never a zero, and no average is made over a
-part of the grid.
+most severe alone, and all of them. What is missing stays missing: it is never a zero, and no line has an average over
+shifts of which it lacks one. Of a bench that is not whole the table says so.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from steep.bench.grids import begun
 from steep.bench.rows import Row
 from steep.errors import InputError
 from steep.report.paper import as_in_paper, benchmark, figure
@@ -297,6 +298,8 @@ class _Group:
         undone = sum(int(row.get("undone") or 0) for row in self.rows)
         if undone:
             remarks.append(f"the guard undid {undone:,} steps")
+        if shares := begun(self.rows):
+            remarks.append(f"a part of a bench: {shares} have run so far; averages are over the shifts that are here")
         if self._mixed_images():
             remarks.append("not all methods saw the same images of a shift: their files changed between runs")
         if partial := [name for name in self.variants if self._unfinished(name, view)]:
