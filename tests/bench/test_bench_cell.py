@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import replace
 
@@ -64,6 +65,8 @@ def test_row_equals_the_bare_loop(method: str) -> None:
         assert row[name] == pytest.approx(float(theirs), abs=1e-5)
     assert row["n"] == 80 == sum(row["per_class"]["count"]) == sum(row["reliability"]["counts"])
     assert sum(row["per_class"]["correct"]) == round(80 * row["accuracy"])
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(row["right"]), np.uint8))
+    assert bits.tolist() == (logits.argmax(1) == labels).int().tolist()
     assert len(row["reliability"]["counts"]) == 10
     assert len(row["calibration"]["counts"]) == 15
     assert row["key"] == cell.key()
@@ -153,6 +156,7 @@ def test_label_shift_is_one_cell_a_shift_and_keeps_the_images() -> None:
     logits, labels = by_hand(replace(first, batch_size=80), first.shift, 5)
     assert row["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
     assert row["segments"] == []
+    assert "right" not in row  # another seed would see the images in another order
     assert second.shift != first.shift
 
 

@@ -334,6 +334,22 @@ def test_what_was_not_run_is_counted() -> None:
     assert ran == {"analyze-samples-mnist"}
 
 
+@pytest.mark.parametrize(
+    ("seeds", "more", "said"),
+    [
+        (range(1, 5), {}, ""),
+        (range(1, 3), {}, "seeds of tea: 3 of 5"),
+        (range(1, 5), {"limit": 500}, "seeds of tea: 1 of 5 on whole sets"),
+        (range(1, 5), {"weights_sha256": "b" * 64}, "seeds of tea: 4 of 5"),  # of one training
+    ],
+)
+def test_seeds_are_counted_on_whole_sets_of_one_training(seeds: range, more: dict[str, Any], said: str) -> None:
+    rows = grid(ten(0.9)) + [row for seed in range(5) for row in grid({"tea-fast": 0.9}, seed=seed)]
+    rows += [row for seed in seeds for row in grid({"tea": 0.9}, seed=seed, **more)]
+    every = {one.recipe: one for one in coverage(rows, [])}
+    assert every["appendix-cifar10"].lacks == said
+
+
 def test_the_page_says_what_is_missing() -> None:
     made = page(grid(ten(0.9))).partition("## What could not be reached or run")[2]
     assert "| table-3-pacs | Table 3: PACS at 32 pixels" in made

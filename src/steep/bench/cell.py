@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from steep import provenance
 from steep.bench.adapters import Adapters, held, told
-from steep.bench.measure import diagrams, mean_energy, metrics
+from steep.bench.answers import packed
+from steep.bench.measure import correct, diagrams, mean_energy, metrics
 from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Recent, Sources
 from steep.bench.spec import SEQUENCE, Cell
@@ -114,6 +115,7 @@ def run(
         "energy_before": before,
         "energy_after": after,
         **diagrams(logits, labels),
+        **_answers(cell, correct(logits, labels)),
         "segments": _segments(cell, done.stretches),
         "data": [{"origin": data.origin, "sha256": data.digest, "images": len(data)} for data in sets],
         "notes": lent.noted(said),
@@ -295,6 +297,11 @@ def _source_energy(
     source = adapt(model, "source", precision=held(cell), guard="off", distributed=group or False)
     done = _stream(source, cell, sets, device, group=group)
     return mean_energy(torch.cat([stretch.logits for stretch in done.stretches]))
+
+
+def _answers(cell: Cell, right: Tensor) -> dict[str, str]:
+    """Keep which images were right, where every method sees them in the same order and there are not very many."""
+    return {"right": packed(right.cpu().numpy())} if cell.protocol == "reset" and cell.shift != SEQUENCE else {}
 
 
 def _segments(cell: Cell, stretches: list[Stretch]) -> list[dict[str, Any]]:

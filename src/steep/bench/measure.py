@@ -29,10 +29,9 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     >>> found["accuracy"], found["n"], round(found["ece"], 4)
     (0.5, 2, 0.3808)
     """
-    good = logits.isfinite().all(dim=1)
-    bad = len(logits) - int(good.sum())
+    bad = len(logits) - int(logits.isfinite().all(dim=1).sum())
     if bad:
-        right = int(((logits.argmax(dim=1) == labels) & good).sum()) / len(labels)
+        right = int(correct(logits, labels).sum()) / len(labels)
         undefined = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
         return {"n": len(labels), "accuracy": right, "error": 1 - right, **undefined, "nonfinite": bad}
     right = accuracy(logits, labels)
@@ -51,6 +50,16 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
+def correct(logits: Tensor, labels: Tensor) -> Tensor:
+    """Say of each image whether it was answered right, (N,); an answer that is no number is wrong.
+
+    >>> import torch
+    >>> correct(torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, float("nan")]]), torch.tensor([0, 1, 0]))
+    tensor([ True, False, False])
+    """
+    return (logits.argmax(dim=1) == labels) & logits.isfinite().all(dim=1)
+
+
 def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     """Give what a reliability diagram and a per-class table are drawn from, and bins whose sums give a pooled ECE.
 
@@ -61,10 +70,9 @@ def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     """
     classes = logits.shape[1]
     predicted = logits.argmax(dim=1)
-    correct = labels[(predicted == labels) & logits.isfinite().all(dim=1)]
     per_class = {
         "count": labels.bincount(minlength=classes).tolist(),
-        "correct": correct.bincount(minlength=classes).tolist(),
+        "correct": labels[correct(logits, labels)].bincount(minlength=classes).tolist(),
         "predicted": predicted.bincount(minlength=classes).tolist(),
     }
     if not bool(logits.isfinite().all()):

@@ -109,8 +109,9 @@ class _Page:
         if decided:
             yield pipes([["claim", "on", "here", "verdict", "from"], *decided], "---|")
         yield (
-            "± is a standard error: the larger of that over seeds and that of so many independent answers. Less than "
-            "two of them is within noise. p is how often a shuffled pairing correlates as much. mCE is the mean "
+            "± is a standard error: the larger of that over seeds and that of so many images, on which methods are "
+            "compared one by one where rows say which were right, and else as if each answer were independent. Less "
+            "than two of them is within noise. p is how often a shuffled pairing correlates as much. mCE is the mean "
             "corruption error; the maximum calibration error, which the paper calls MCE, is written out. What was not "
             "measured is listed [below](#what-could-not-be-reached-or-run)."
         )

@@ -138,16 +138,23 @@ def _whole(wanted: set[Wanted], missing: set[Wanted]) -> dict[str, list[str]]:
 
 
 def _seeds(recipe: Mapping[str, Any], wanted: set[Wanted], rows: Sequence[Row]) -> list[str]:
-    """Say of which methods there are fewer seeds than asked for."""
-    seeds: dict[str, set[int]] = {}
+    """Say of which methods one training has fewer seeds than asked for, on whole sets where it ran on any."""
+    found: dict[tuple[str, bool], dict[str, set[int]]] = {}  # by method and whether whole, then by weights
     for row in rows:
-        if _same(recipe, row["spec"]) and (place := _place(row)) in wanted and place is not None:
-            seeds.setdefault(place[3], set()).add(row["spec"].get("seed", 0))
-    return [
-        f"seeds of {name}: {len(seeds[name])} of {len(own)}"
-        for name, own in _seeds_of(recipe).items()
-        if name in seeds and len(seeds[name]) < len(own)
-    ]
+        spec = row["spec"]
+        if _same(recipe, spec) and (place := _place(row)) in wanted and place is not None:
+            whole = spec.get("limit") in (None, recipe.get("limit"))
+            own = found.setdefault((place[3], whole), {})
+            own.setdefault(str(spec.get("weights_sha256")), set()).add(spec.get("seed", 0))
+    said = []
+    for name, asked in _seeds_of(recipe).items():
+        most, most_of_parts = (
+            max(map(len, found.get((name, whole), {}).values()), default=0) for whole in (True, False)
+        )
+        if 0 < (most or most_of_parts) < len(asked):
+            on = " on whole sets" if 0 < most < most_of_parts else ""
+            said.append(f"seeds of {name}: {most or most_of_parts} of {len(asked)}{on}")
+    return said
 
 
 def _seeds_of(recipe: Mapping[str, Any]) -> dict[str, list[int]]:

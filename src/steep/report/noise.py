@@ -1,8 +1,11 @@
 """How sure a number of some rows is: its standard error, from seeds and from how many images there were.
 
-Where there are several seeds, their spread gives one; so many images, answered right or wrong, give another (as if each
-answer were drawn by itself; two methods see the same images, so of a difference this says rather too much). The larger
+Where there are several seeds, their spread gives one; so many images, answered right or wrong, give another. The larger
 one counts, and a difference of less than two of them is within noise.
+
+Where rows say which images were right, an image is what was drawn: its answers under several corruptions hang together,
+and so do those of two methods, of which only the difference counts. Rows that do not say it are taken as if each
+answer were drawn by itself, which makes too much of the error of a difference between methods that agree.
 """
 
 from __future__ import annotations
@@ -10,9 +13,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from steep.bench.answers import unpacked
 from steep.bench.rows import Row, pooled
 from steep.report.formats import number, signed
 from steep.report.statistics import pooled_ece
@@ -21,6 +28,7 @@ from steep.report.tables import CLEAN, Line, plain
 ERRORS = 2  # standard errors that a difference has to reach
 
 Point: TypeAlias = tuple[str, int]  # (shift, severity)
+ByImage: TypeAlias = Mapping[tuple[str, ...], npt.NDArray[np.float64]]  # what each image of a set adds to a number
 
 
 @dataclass(frozen=True)
@@ -34,14 +42,24 @@ class Measured:
 
     value: float
     error: float
+    seeds: float = field(default=0.0, compare=False, repr=False)  # the spread of seeds alone
+    images: ByImage = field(default_factory=dict, compare=False, repr=False)  # empty where rows do not say it
 
     def __sub__(self, other: Measured) -> Measured:
-        """Take the difference; the errors are of different runs."""
-        return Measured(self.value - other.value, math.hypot(self.error, other.error))
+        """Take the difference: image by image where both are of the same ones, else as of different runs."""
+        value, seeds = self.value - other.value, math.hypot(self.seeds, other.seeds)
+        if not self.images or self.images.keys() != other.images.keys():
+            return Measured(value, math.hypot(self.error, other.error), seeds)
+        images = {of: own - other.images[of] for of, own in self.images.items()}
+        return Measured(value, max(seeds, drawn(images)), seeds, images)
+
+    def __rsub__(self, number: float) -> Measured:
+        """Take it from a number that is known."""
+        return Measured(number - self.value, self.error, self.seeds, {of: -own for of, own in self.images.items()})
 
     def __neg__(self) -> Measured:
         """Turn a difference round."""
-        return Measured(-self.value, self.error)
+        return 0.0 - self
 
     def __str__(self) -> str:
         return f"{signed(self.value)} ± {number(self.error)}"
@@ -96,11 +114,42 @@ def weighted(points: Mapping[Point, Sequence[Row]], weights: Mapping[Point, floa
     if not all(map(math.isfinite, sums)):
         return None
     spread = statistics.stdev(sums) / math.sqrt(len(sums)) if len(sums) > 1 else 0.0
+    images = _by_image(by_seed, weights)
+    if images:
+        return Measured(100 * statistics.fmean(sums), max(100 * spread, drawn(images)), 100 * spread, images)
     variance = 0.0
     for point, own in by_seed.items():
         right = statistics.fmean(float(own[seed]["accuracy"]) for seed in whole)
         variance += weights[point] ** 2 * right * (1 - right) / min(int(own[seed]["n"]) for seed in whole)
-    return Measured(100 * statistics.fmean(sums), 100 * max(spread, math.sqrt(max(0.0, variance))))
+    error = max(spread, math.sqrt(max(0.0, variance)))
+    return Measured(100 * statistics.fmean(sums), 100 * error, 100 * spread)
+
+
+def drawn(images: ByImage) -> float:
+    """Standard error of a sum over images, had others like them been drawn.
+
+    >>> drawn({("fog",): np.array([1.0, 0.0, 0.0, 1.0])})  # √(4 · 1/3)
+    1.1547005383792515
+    """
+    return math.sqrt(math.fsum(len(own) * float(own.var(ddof=1)) for own in images.values() if len(own) > 1))
+
+
+def _by_image(by_seed: Mapping[Point, Mapping[int, Row]], weights: Mapping[Point, float]) -> ByImage:
+    """What each image adds to a weighted sum of accuracies, in percent; nothing where a row does not say it.
+
+    Corruptions are of the same images, in the same order; other sets are told apart by their digest.
+    """
+    found: dict[tuple[str, ...], npt.NDArray[np.float64]] = {}
+    for point, rows in by_seed.items():
+        for row in rows.values():
+            n, spec = int(row["n"]), row["spec"]
+            right = unpacked(row.get("right", ""), n)
+            if right is None or spec.get("protocol") != "reset":
+                return {}
+            of = (spec["data"], str(n)) if point[1] else tuple(data["sha256"] for data in row["data"])
+            adds = found.setdefault(of, np.zeros(n))
+            adds += 100 * weights[point] * right / (n * len(rows))
+    return found
 
 
 @dataclass(frozen=True)

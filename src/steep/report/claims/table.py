@@ -58,7 +58,7 @@ def average(table: Table, line: Line, column: str) -> Measured | None:
         return None
     weights = {point: 1 / (len(table.shifts) * wrong[point[0]]) for point in points}
     right = weighted(points, weights)
-    return None if right is None else Measured(100 * sum(weights.values()) - right.value, right.error)
+    return None if right is None else 100 * sum(weights.values()) - right
 
 
 def _all_of(table: Table, line: Line) -> dict[Point, list[Row]]:
