@@ -12,6 +12,8 @@ from test_claims import AT_5, FIRST, METHODS, cell, found
 from steep.report.claims import HOLDS, NOISE
 from steep.report.noise import Measured, accuracy, weighted
 from steep.report.paper import benchmark
+from steep.report.summary import headline
+from steep.report.tables import build
 
 N = 400
 FOG, SNOW = ("fog", 5), ("snow", 5)
@@ -116,3 +118,6 @@ def test_a_small_lead_over_a_method_that_agrees_is_found(says: bool, verdict: st
     claim = found(rows, FIRST, AT_5)
     assert claim.verdict == verdict
     assert ", +0.60 ± " in claim.here
+    (table,) = build(rows)
+    assert headline(table).startswith("tea leads with ")
+    assert ("(within noise)" in headline(table)) is (verdict == NOISE)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from steep.bench.grids import begun
 from steep.bench.rows import Row
 from steep.report.formats import number, signed
+from steep.report.noise import accuracy, places
 from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, plain, short
 
 _APART = {
@@ -82,7 +83,7 @@ def headline(table: Table) -> str:
     shifts = "1 shift" if len(table.shifts) == 1 else f"{len(table.shifts)} shifts"
     over = f"over {shifts}" if column == MEAN else "on the clean test set"
     verb = "leads with" if others else "has"
-    text = f"{first.name} {verb} {number(ours.mean)} % accuracy {over}"
+    text = f"{first.name} {verb} {number(ours.mean)} % accuracy {over}{_lead(table, first, others)}"
     source = next((line for line in others if line.method == "source"), None)
     base = source.values[column].ours if source is not None else None
     if base is not None and base.mean == base.mean:
@@ -94,6 +95,20 @@ def headline(table: Table) -> str:
     if shares := begun(table.rows):
         text += f". So far {shares} of this bench have run"
     return text + "."
+
+
+def _lead(table: Table, first: Line, others: Sequence[Line]) -> str:
+    """Say how far the first is ahead of the next, and whether that is more than noise; of the source model it is said
+    anyway, of streams rows do not tell.
+    """
+    column = main_column(table)
+    if not others or others[0].method == "source" or others[0].values[column].ours is None:
+        return ""
+    own, other = (accuracy(places(line, table.severities, clean=column == CLEAN)) for line in (first, others[0]))
+    if own is None or other is None:
+        return ""
+    ahead = own - other
+    return f", {ahead} against {others[0].name}" + ("" if ahead.side else " (within noise)")
 
 
 def facts(rows: Sequence[Row]) -> dict[str, str]:
