@@ -378,3 +378,42 @@ def test_images_take_the_type_of_the_layers_that_see_them():
     expected = model.eval()(images())
     assert torch.equal(steep.adapt(model, "source")(images()), expected.detach())
     assert steep.sample(model, (2, 3, 8, 8), steps=1).dtype == torch.float32
+
+
+class Residual(nn.Module):
+    """A block that begins by writing into what it is given."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.before = nn.ReLU(inplace)
+        self.one, self.norm, self.two = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        x = self.before(x)
+        return x + self.two(self.norm(self.one(x)))
+
+
+def test_blocks_that_are_computed_again_may_write_into_their_input():
+    answers = []
+    for inplace in (True, False):
+        torch.manual_seed(0)
+        model = nn.Sequential(Residual(inplace), Residual(inplace), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        adapter = steep.adapt(model, "tent", recompute=True, guard="raise")
+        answers.append([adapter(images(seed=seed)) for seed in range(3)])
+    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
+
+
+def test_layers_without_a_weight_of_their_own_are_taken():
+    class Packed(nn.Linear):
+        """In the manner of quantised layers: the weight is held in another form."""
+
+        def __init__(self, *sizes: int) -> None:
+            super().__init__(*sizes)
+            self.held = nn.Parameter(self.weight.detach().clone())
+            del self.weight
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.held, self.bias)
+
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), Packed(192, 5))
+    assert steep.adapt(model, "tent")(images()).shape == (20, 5)

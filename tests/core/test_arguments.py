@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 
 import steep
 from steep.errors import InputError
+from steep.methods.tent import Tent
 
 
 def net() -> nn.Module:
@@ -131,3 +133,22 @@ def test_what_is_no_device() -> None:
     said = refused(device={})
     assert said.startswith("device: the model cannot be brought to {} (")
     assert "\n" not in said
+
+
+def test_fields_of_a_method_of_ones_own_may_be_what_they_say() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Tent):
+        momentum: float | None = None
+        rates: tuple[float, ...] = (0.1,)
+        made: int = field(init=False)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            object.__setattr__(self, "made", 3)
+
+    assert Own().made == 3
+    assert steep.adapt(net(), Own())(X).isfinite().all()
+    with pytest.raises(InputError, match="momentum is out of range, got 2"):
+        Own(momentum=2.0)
+    with pytest.raises(InputError, match="momentum: expected a number"):
+        Own(momentum="much")  # type: ignore[arg-type]

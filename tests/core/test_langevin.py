@@ -156,3 +156,11 @@ def test_a_batch_larger_than_a_buffer_of_its_own_size_begins_some_chains_anew(mo
     adapter = steep.adapt(net(), "tea", sgld_steps=1, guard="raise")
     for size in (4, 30):
         assert adapter(torch.rand(size, 3, 8, 8)).isfinite().all()
+
+
+def test_sampling_computes_no_parametrised_weight_of_a_model_in_training_and_lets_it_write_into_images():
+    inner = nn.utils.parametrizations.spectral_norm(nn.Linear(48, 5))
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), inner).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert steep.sample(model, (2, 3, 4, 4), steps=2).isfinite().all()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from steep import metrics
 from steep.errors import InputError
 from steep.metrics import (
     SeedSummary,
@@ -157,3 +158,15 @@ def test_bad_seeds(values):
 def test_seeds_that_are_no_numbers(values):
     with pytest.raises(InputError, match=r"values: expected numbers, one for each seed, got"):
         over_seeds(values)
+
+
+def test_a_class_that_is_ruled_out_changes_nothing() -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(50, 4), torch.randint(4, (50,))
+    ruled_out = torch.cat([logits, torch.full((50, 1), -torch.inf)], dim=1)
+    for measure in (metrics.accuracy, metrics.negative_log_likelihood, metrics.brier_score):
+        assert measure(ruled_out, labels) == pytest.approx(measure(logits, labels))
+    found, own = (metrics.reliability(x, labels, bins=15) for x in (ruled_out, logits))
+    assert found.ece == pytest.approx(own.ece)
+    with pytest.raises(InputError, match="NaN or infinity in 1 of 2 rows"):
+        metrics.accuracy(torch.tensor([[0.0, 1.0], [-torch.inf, -torch.inf]]), torch.tensor([0, 1]))

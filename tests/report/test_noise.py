@@ -121,3 +121,15 @@ def test_a_small_lead_over_a_method_that_agrees_is_found(says: bool, verdict: st
     (table,) = build(rows)
     assert headline(table).startswith("tea leads with ")
     assert ("(within noise)" in headline(table)) is (verdict == NOISE)
+
+
+def test_a_lead_over_the_source_model_alone_may_be_noise_too(answers: dict[str, Bits]) -> None:
+    right = answers["bn"][0]
+    for ahead, words in ((2, "; within noise)."), (40, " %).")):
+        more = right.copy()
+        more[np.flatnonzero(~right)[:ahead]] = True
+        more[np.flatnonzero(right)[:1]] = False
+        rows = [answered("source", "fog", right), answered("tea", "fog", more)]
+        (table,) = build(rows)
+        assert headline(table).startswith("tea leads with ")
+        assert headline(table).endswith(words)

@@ -18,7 +18,7 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     """Measure a whole set at once: never a mean over batches.
 
     A row of logits with NaN or infinity in it counts as a wrong answer, and makes every number that needs
-    probabilities NaN; `nonfinite` says how many there are.
+    probabilities NaN; `nonfinite` says how many there are. −inf beside finite logits only rules a class out.
 
     Args:
         logits: (N, K).
@@ -29,7 +29,7 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     >>> found["accuracy"], found["n"], round(found["ece"], 4)
     (0.5, 2, 0.3808)
     """
-    bad = len(logits) - int(logits.isfinite().all(dim=1).sum())
+    bad = int((~_answers(logits)).sum())
     if bad:
         right = int(correct(logits, labels).sum()) / len(labels)
         undefined = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
@@ -57,7 +57,11 @@ def correct(logits: Tensor, labels: Tensor) -> Tensor:
     >>> correct(torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, float("nan")]]), torch.tensor([0, 1, 0]))
     tensor([ True, False, False])
     """
-    return (logits.argmax(dim=1) == labels) & logits.isfinite().all(dim=1)
+    return (logits.argmax(dim=1) == labels) & _answers(logits)
+
+
+def _answers(logits: Tensor) -> Tensor:
+    return logits.amax(dim=1).isfinite()
 
 
 def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -75,7 +79,7 @@ def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
         "correct": labels[correct(logits, labels)].bincount(minlength=classes).tolist(),
         "predicted": predicted.bincount(minlength=classes).tolist(),
     }
-    if not bool(logits.isfinite().all()):
+    if not bool(_answers(logits).all()):
         return {"per_class": per_class, "reliability": None, "calibration": None}
     return {
         "per_class": per_class,

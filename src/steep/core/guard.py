@@ -157,6 +157,7 @@ class Guard:
             if attempt.copies is not None and not attempt.undone:
                 attempt.copies.revert()
             host.revert(state)
+            self._named(attempt.verdict)
 
     @property
     def undone(self) -> int:
@@ -171,9 +172,12 @@ class Guard:
     def reason(self) -> str | None:
         """Why the last step was undone, if it was."""
         self.settle()
-        faults = [] if self._verdict is None else self._verdict.tolist()
-        reason = ", ".join(reason for fault, reason in zip(faults, REASONS, strict=False) if fault) or None
-        if reason and "finite" in reason and self.mode != "raise":  # may well be so at every batch
+        return None if self._verdict is None else self._named(self._verdict)
+
+    def _named(self, verdict: Tensor) -> str | None:
+        """Put a verdict into words, which waits for the device. What is not finite may well be so at every batch."""
+        reason = ", ".join(reason for fault, reason in zip(verdict.tolist(), REASONS, strict=True) if fault) or None
+        if reason and "finite" in reason and self.mode != "raise":
             self._warn_once(reason)
         return reason
 

@@ -197,7 +197,7 @@ def sample(
         model.eval()
         try:
             return langevin(
-                lambda x: energy(as_logits(model(x)), labels),
+                lambda x: energy(as_logits(model(x.clone())), labels),  # it may write into them
                 start,
                 steps=steps,
                 rate=rate,

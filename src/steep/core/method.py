@@ -153,14 +153,16 @@ class Method(abc.ABC, Generic[S]):
     def __post_init__(self) -> None:
         """Refuse a rate or a momentum that cannot be one. A method with more to check does so here."""
         self.require()
-        lr, momentum = getattr(self, "lr", 1.0), getattr(self, "momentum", 0.0)
-        self.require(lr=0 < lr < math.inf, momentum=0 <= momentum <= 1)
+        lr: Any = getattr(self, "lr", None)
+        momentum: Any = getattr(self, "momentum", None)
+        self.require(lr=not _is_number(lr) or 0 < lr < math.inf)
+        self.require(momentum=not _is_number(momentum) or 0 <= momentum <= 1)
 
     def require(self, **right: bool) -> None:
         """Raise for the first hyper-parameter that is not of the kind its field names, or not right."""
         for field in fields(self):
-            value = getattr(self, field.name)
-            if expected := _other_kind(str(field.type), value):
+            value, kind = getattr(self, field.name, None), getattr(field.type, "__name__", str(field.type))
+            if field.init and (expected := _other_kind(kind, value)):
                 raise InputError(f"{self.name}: {field.name}: expected {expected}, got {value!r}")
         for name, is_right in right.items():
             if not is_right:

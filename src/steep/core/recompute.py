@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from steep.core.distributed import carried
@@ -33,7 +33,11 @@ class _Recomputed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": carried}
-        return checkpoint(self.forward, *args, **how, **kwargs)
+        return checkpoint(self.apart, *args, **how, **kwargs)
+
+    def apart(self, *args: Any, **kwargs: Any) -> Any:
+        """Work on copies: a block that writes into its input would find another the second time."""
+        return self.forward(*(arg.clone() if isinstance(arg, Tensor) else arg for arg in args), **kwargs)
 
 
 def blocks(net: nn.Module) -> list[nn.Module]:

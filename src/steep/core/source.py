@@ -198,9 +198,10 @@ class Classifier(nn.Module):
 
 
 def like_images(net: nn.Module) -> Tensor:
-    """Find a tensor of the dtype that a model takes images in: the weight of a convolution or matrix, or any."""
-    layers = (m.weight for m in net.modules() if isinstance(m, (nn.modules.conv._ConvNd, nn.Linear)))
-    tensors = itertools.chain(layers, net.parameters(), net.buffers())
+    """Find a tensor of the dtype that a model takes images in: of a convolution or matrix, or any."""
+    layers = (m for m in net.modules() if isinstance(m, (nn.modules.conv._ConvNd, nn.Linear)))
+    weights = (p for layer in layers for p in layer.parameters())  # a parametrised `weight` would be computed
+    tensors = itertools.chain(weights, net.parameters(), net.buffers())
     return next((t for t in tensors if t.is_floating_point()), torch.empty(0))
 
 

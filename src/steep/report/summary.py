@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from steep.bench.grids import begun
 from steep.bench.rows import Row
 from steep.report.formats import number, signed
-from steep.report.noise import accuracy, places
+from steep.report.noise import Measured, accuracy, places
 from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, plain, short
 
 _APART = {
@@ -83,11 +83,15 @@ def headline(table: Table) -> str:
     shifts = "1 shift" if len(table.shifts) == 1 else f"{len(table.shifts)} shifts"
     over = f"over {shifts}" if column == MEAN else "on the clean test set"
     verb = "leads with" if others else "has"
-    text = f"{first.name} {verb} {number(ours.mean)} % accuracy {over}{_lead(table, first, others)}"
+    text = f"{first.name} {verb} {number(ours.mean)} % accuracy {over}"
     source = next((line for line in others if line.method == "source"), None)
+    if others and others[0] is not source and (ahead := _ahead(table, first, others[0])) is not None:
+        text += f", {ahead} against {others[0].name}" + ("" if ahead.side else " (within noise)")
     base = source.values[column].ours if source is not None else None
-    if base is not None and base.mean == base.mean:
-        text += f", {signed(ours.mean - base.mean)} points against the source model ({number(base.mean)} %)"
+    if source is not None and base is not None and base.mean == base.mean:
+        text += f", {signed(ours.mean - base.mean)} points against the source model ({number(base.mean)} %"
+        ahead = _ahead(table, first, source)
+        text += "; within noise)" if ahead is not None and not ahead.side else ")"
     value = first.values[column]
     if value.paper is not None and value.difference is not None:
         where = " on whole sets" if table.spec.get("limit") else ""
@@ -97,18 +101,13 @@ def headline(table: Table) -> str:
     return text + "."
 
 
-def _lead(table: Table, first: Line, others: Sequence[Line]) -> str:
-    """Say how far the first is ahead of the next, and whether that is more than noise; of the source model it is said
-    anyway, of streams rows do not tell.
-    """
+def _ahead(table: Table, first: Line, other: Line) -> Measured | None:
+    """Measure how far one line is ahead of another; of streams, and of a line that lacks a shift, rows do not tell."""
     column = main_column(table)
-    if not others or others[0].method == "source" or others[0].values[column].ours is None:
-        return ""
-    own, other = (accuracy(places(line, table.severities, clean=column == CLEAN)) for line in (first, others[0]))
-    if own is None or other is None:
-        return ""
-    ahead = own - other
-    return f", {ahead} against {others[0].name}" + ("" if ahead.side else " (within noise)")
+    if other.values[column].ours is None:
+        return None
+    own, theirs = (accuracy(places(line, table.severities, clean=column == CLEAN)) for line in (first, other))
+    return None if own is None or theirs is None else own - theirs
 
 
 def facts(rows: Sequence[Row]) -> dict[str, str]:
