@@ -78,6 +78,7 @@ def test_entropy_and_classes_are_numpys(tmp_path: Path) -> None:
         assert row["classes"] == np.bincount(f.argmax(1), minlength=f.shape[1]).tolist()
 
 
+@pytest.mark.filterwarnings("ignore:step undone")
 @pytest.mark.parametrize("later", [False, True])
 def test_a_step_the_guard_undid_stands_on_its_own_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bool

@@ -84,5 +84,5 @@ def test_the_document_by_command(run: Path, tmp_path: Path) -> None:
     assert main(["report", str(run), "--format", "docs", "--title", "Results", "--out", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert text.startswith("# Results\n")
-    assert "+30.00 points against the source model (50.00 %)" in text
+    assert "+30.00 points against the source model (50.00 %; within noise)" in text  # of ten images
     assert "| [run](run/rows.jsonl) | 2 | " in text
