@@ -67,8 +67,8 @@ class Classifier(nn.Module):
             ramp = torch.linspace(0, 1, x.shape[1:].numel(), device=x.device, dtype=x.dtype).view(1, *x.shape[1:])
             with distributed.blank():
                 return self.forward(torch.cat([x, ramp]))[:0]
-        # a copy: a model may write into its images, and steps to come, or the caller, look at them again
-        x = x.clone(memory_format=self.layout if x.ndim == 4 else torch.preserve_format)
+        if x.ndim == 4:
+            x = x.to(memory_format=self.layout)
         if self.recompute and torch.is_grad_enabled():
             with recomputed(self.net):
                 return self._logits(x)
@@ -77,6 +77,7 @@ class Classifier(nn.Module):
         return self._logits(x)
 
     def _logits(self, x: Tensor) -> Tensor:
+        x = x.clone()  # a model may write into its images, and steps to come, or the caller, look at them again
         if self.low is None:
             return widen(as_logits(self.net(x)))
         with torch.autocast(x.device.type, dtype=self.low):
