@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import steep
+from nets import images
 from steep.errors import InputError
 from steep.methods.tent import Tent
 
@@ -20,7 +21,7 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 5)).eval()
 
 
-X = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+X = images(16, seed=1)
 
 
 def refused(method: str = "tent", **given: Any) -> str:

@@ -115,7 +115,7 @@ def run(
         "energy_before": before,
         "energy_after": after,
         **diagrams(logits, labels),
-        **_answers(cell, correct(logits, labels)),
+        **_right(cell, correct(logits, labels)),
         "segments": _segments(cell, done.stretches),
         "data": [{"origin": data.origin, "sha256": data.digest, "images": len(data)} for data in sets],
         "notes": lent.noted(said),
@@ -299,7 +299,7 @@ def _source_energy(
     return mean_energy(torch.cat([stretch.logits for stretch in done.stretches]))
 
 
-def _answers(cell: Cell, right: Tensor) -> dict[str, str]:
+def _right(cell: Cell, right: Tensor) -> dict[str, str]:
     """Keep which images were right, where every method sees them in the same order and there are not very many."""
     return {"right": packed(right.cpu().numpy())} if cell.protocol == "reset" and cell.shift != SEQUENCE else {}
 

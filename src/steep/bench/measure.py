@@ -9,6 +9,7 @@ from torch import Tensor
 
 from steep.core.losses import energy
 from steep.metrics import accuracy, brier_score, negative_log_likelihood, reliability
+from steep.metrics.inputs import are_answers
 
 DIAGRAM_BINS = 10  # of a reliability diagram (TEA paper, section on calibration)
 ERROR_BINS = 15  # of ECE and MCE (torchmetrics' default, which the paper used)
@@ -29,7 +30,7 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     >>> found["accuracy"], found["n"], round(found["ece"], 4)
     (0.5, 2, 0.3808)
     """
-    bad = int((~_answers(logits)).sum())
+    bad = int((~are_answers(logits)).sum())
     if bad:
         right = int(correct(logits, labels).sum()) / len(labels)
         undefined = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
@@ -57,11 +58,7 @@ def correct(logits: Tensor, labels: Tensor) -> Tensor:
     >>> correct(torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, float("nan")]]), torch.tensor([0, 1, 0]))
     tensor([ True, False, False])
     """
-    return (logits.argmax(dim=1) == labels) & _answers(logits)
-
-
-def _answers(logits: Tensor) -> Tensor:
-    return logits.amax(dim=1).isfinite()
+    return (logits.argmax(dim=1) == labels) & are_answers(logits)
 
 
 def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -79,7 +76,7 @@ def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
         "correct": labels[correct(logits, labels)].bincount(minlength=classes).tolist(),
         "predicted": predicted.bincount(minlength=classes).tolist(),
     }
-    if not bool(_answers(logits).all()):
+    if not bool(are_answers(logits).all()):
         return {"per_class": per_class, "reliability": None, "calibration": None}
     return {
         "per_class": per_class,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,11 @@ def checked(x: Tensor, like: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor 
             "images. bad_images='nan' adapts on the others and answers NaN for these."
         )
     return x, good.to(like.device)
+
+
+def alone(batch: Any) -> Any:
+    """Take the images out of a loader's batch, which may have labels beside them."""
+    return batch[0] if isinstance(batch, (tuple, list)) else batch
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core import norm, precision
 from steep.core.given import copy_of
-from steep.core.images import checked, taken
+from steep.core.images import alone, checked, taken
 from steep.core.source import Classifier
 from steep.errors import InputError
 
@@ -84,8 +84,7 @@ def _measure(
     hooks = [layer.register_forward_pre_hook(look, prepend=True) for layer in layers]
     model.compile_forward = False  # a compiled forward would have to be compiled again for the hooks
     for batch in [images] if isinstance(images, Tensor) else images:
-        x = batch[0] if isinstance(batch, (tuple, list)) else batch
-        x, good = checked(x, model.anchor(), keep_bad=keep_bad)
+        x, good = checked(alone(batch), model.anchor(), keep_bad=keep_bad)
         x = x if good is None else x[good]
         ran.clear()
         if len(x):

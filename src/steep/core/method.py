@@ -152,11 +152,10 @@ class Method(abc.ABC, Generic[S]):
 
     def __post_init__(self) -> None:
         """Refuse a rate or a momentum that cannot be one. A method with more to check does so here."""
-        self.require()
         lr: Any = getattr(self, "lr", None)
         momentum: Any = getattr(self, "momentum", None)
-        self.require(lr=not _is_number(lr) or 0 < lr < math.inf)
-        self.require(momentum=not _is_number(momentum) or 0 <= momentum <= 1)
+        rate, share = not _is_number(lr) or 0 < lr < math.inf, not _is_number(momentum) or 0 <= momentum <= 1
+        self.require(lr=rate, momentum=share)
 
     def require(self, **right: bool) -> None:
         """Raise for the first hyper-parameter that is not of the kind its field names, or not right."""

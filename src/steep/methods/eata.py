@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from steep.core.images import checked
+from steep.core.images import alone, checked
 from steep.core.method import Moment
 from steep.core.source import Classifier, Source
 from steep.errors import InputError, SteepWarning
@@ -74,7 +74,7 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     if isinstance(batches, Tensor):
         raise InputError("source: expected batches of images, got one tensor. Give a list of them: [x]")
     for batch in batches:
-        x, _ = checked(batch[0] if isinstance(batch, (tuple, list)) else batch, like, keep_bad=False)
+        x, _ = checked(alone(batch), like, keep_bad=False)
         logits = model(x[: images - seen])
         loss = cross_entropy(logits, logits.detach().argmax(dim=1))
         for t, g in zip(total, torch.autograd.grad(loss, params, allow_unused=True), strict=True):

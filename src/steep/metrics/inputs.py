@@ -29,6 +29,15 @@ def check_tensor(name: str, value: object) -> None:
         raise InputError(f"{name}: expected a dense tensor with values, got {value.layout} on {value.device}")
 
 
+def are_answers(logits: Tensor) -> Tensor:
+    """Say which rows of logits, (N,), hold an answer: −inf beside a finite one rules a class out, NaN and inf spoil it.
+
+    >>> are_answers(torch.tensor([[1.0, -torch.inf], [1.0, torch.nan], [torch.inf, 0.0]]))
+    tensor([ True, False, False])
+    """
+    return logits.amax(dim=1).isfinite()
+
+
 def check_predictions(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return logits (N, K) in float64 and labels (N,) in int64, or say what is wrong with them.
 
@@ -48,7 +57,7 @@ def check_predictions(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"labels: expected whole numbers ({len(logits)},), one per row of logits, "
             f"got {tuple(labels.shape)} {labels.dtype}"
         )
-    bad = int((~logits.amax(dim=1).isfinite()).sum())  # −inf beside a finite logit rules a class out
+    bad = int((~are_answers(logits)).sum())
     if bad:
         raise InputError(f"logits: expected finite numbers, got NaN or infinity in {bad} of {len(logits)} rows")
     low, high, classes = int(labels.min()), int(labels.max()), logits.shape[1]
