@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.core.norm import is_norm
+from steep.core.layers import is_norm
 from steep.errors import NothingToAdaptError
 
 TIMM = (

@@ -1,9 +1,9 @@
 """How far corrupted, and how far wrongly scaled images are from the statistics of a model's first norm layer.
 
-    python -m benchmarks.normalisation --root DATA --out results/normalisation.jsonl
-    python -m benchmarks.normalisation --table results/normalisation.jsonl      # the Markdown table of docs/models.md
+    python -m benchmarks.normalisation --root DATA --out results/input_scale.jsonl
+    python -m benchmarks.normalisation --table results/input_scale.jsonl      # the Markdown table of docs/models.md
 
-CIFAR-10's test images and the shipped WRN-40-2, which takes images in [0, 1]. `distance` is what core/normalisation.py
+CIFAR-10's test images and the shipped WRN-40-2, which takes images in [0, 1]. `distance` is what core/input_scale.py
 compares with FAR, `better` how many times closer the best of its rescalings comes, which it compares with BETTER.
 """
 
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.core import normalisation
-from steep.core.source import Classifier
+from steep.core.classifier import Classifier
+from steep.core.io import input_scale
 from steep.corruptions import BENCHMARK
 
-MEAN, STD = (torch.tensor(values).view(3, 1, 1) for values in normalisation.IMAGENET)
+MEAN, STD = (torch.tensor(values).view(3, 1, 1) for values in input_scale.IMAGENET)
 FEEDS = {
     "in 0–255": lambda x: 255 * x,
     "normalised (ImageNet's numbers), for a model that takes [0, 1]": lambda x: (x - MEAN) / STD,
@@ -35,11 +35,11 @@ FEEDS = {
 
 def judged(x: Tensor, model: Classifier) -> tuple[float, float, bool]:
     """Distance, how much better the best rescaling is, and whether there would be a warning."""
-    with normalisation.Watch(model) as watch:
+    with input_scale.Watch(model) as watch:
         model(x)
     distance = float(watch.distances[0])
-    first, _ = min(normalisation._distances(change(x), model) for change in normalisation._rescalings(x).values())
-    return distance, distance / first, normalisation._by_statistics(x, model, watch) is not None
+    first, _ = min(input_scale._distances(change(x), model) for change in input_scale._rescalings(x).values())
+    return distance, distance / first, input_scale._by_statistics(x, model, watch) is not None
 
 
 @torch.no_grad()

@@ -27,7 +27,7 @@ import steep
 from benchmarks.plain import PlainTEA
 from benchmarks.rows import append
 from steep import provenance
-from steep.core.precision import half_precision
+from steep.core.run.precision import half_precision
 
 METHODS = ("source", "bn", "tent", "sar", "tea", "tea-fast")
 MODES: dict[str, dict[str, Any]] = {

@@ -17,11 +17,11 @@ from torch import Tensor
 
 import steep
 from steep.core.batch import count, mean
-from steep.core.descent import DescentState, adam, descend
+from steep.core.classifier import SourceModel
+from steep.core.layers import Params
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
-from steep.core.norm import Params
-from steep.core.source import Source
+from steep.core.optim import DescentState, adam, descend
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Anchored(Method[AnchoredState]):
     momentum: float = 0.99  # of the average
     params: Params = "norm"
 
-    def init(self, source: Source) -> AnchoredState:
+    def init(self, source: SourceModel) -> AnchoredState:
         """Batch statistics, Adam on the normalisation parameters, the average where they start."""
         model = source.prepare(self.params, statistics="batch")
         return AnchoredState(model, adam(model, self.lr), [p.detach().clone() for p in model.adapted().values()])

@@ -20,7 +20,7 @@ from nets import images, net
 from steep.analysis import stream
 from steep.analysis.stream import Recorder, read
 from steep.cli import live
-from steep.core.guard import Guard
+from steep.core.run.guard import Guard
 from steep.errors import DataError, InputError
 
 HYPER = {"tea": {"sgld_steps": 2, "buffer_size": 60}}

@@ -17,7 +17,7 @@ from steep.bench.rows import StoreError, read
 from steep.bench.sources import Disk
 from steep.bench.spec import Cell
 from steep.bench.store import Store
-from steep.core.guard import Guard
+from steep.core.run.guard import Guard
 from steep.data import ImageSet
 from steep.errors import InputError
 from steep.methods import METHODS

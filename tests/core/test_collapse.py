@@ -8,7 +8,7 @@ from test_guard import MOVING, QUICK, Prism, rainbow
 
 import steep
 from contract import identical
-from steep.core import collapse
+from steep.core.run import collapse
 from steep.errors import SteepWarning
 from steep.methods.tent import Tent
 
@@ -119,7 +119,7 @@ def test_a_stream_goes_on_from_a_file_in_the_middle_of_it_all(stop, tmp_path):
         stopped(rainbow(s)[0])
     stopped.save(tmp_path / "state")
     resumed = make()
-    resumed.load_state_dict(steep.core.saving.load(tmp_path / "state"))
+    resumed.load_state_dict(steep.core.io.saving.load(tmp_path / "state"))
     assert all(torch.equal(resumed(rainbow(s)[0]), answers[s]) for s in range(stop, 60))
     straight.reset()
     assert all(torch.equal(straight(rainbow(s)[0]), answers[s]) for s in range(60))

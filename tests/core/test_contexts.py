@@ -10,7 +10,7 @@ import torch
 
 import steep
 from nets import images, net
-from steep.core.contexts import kernels
+from steep.core.run.contexts import kernels
 
 
 def flags() -> tuple[bool, bool, bool]:

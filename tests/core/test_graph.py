@@ -13,9 +13,9 @@ from test_guard import QUICK, Brittle
 import steep
 from contract import identical
 from nets import images, net
-from steep.core.descent import DescentState, adam, descend
 from steep.core.losses import energy
 from steep.core.method import Method, Step
+from steep.core.optim import DescentState, adam, descend
 from steep.errors import SteepWarning
 
 pytestmark = pytest.mark.gpu

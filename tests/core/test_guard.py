@@ -13,8 +13,8 @@ from torch import nn
 import steep
 from contract import identical
 from nets import images, net
-from steep.core import guard as guard_module
-from steep.core.guard import Guard
+from steep.core.run import guard as guard_module
+from steep.core.run.guard import Guard
 from steep.errors import GuardError, InputError, SteepWarning
 from steep.methods.tent import Tent
 

@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import steep
 from nets import images, net
-from steep.core.recompute import blocks, recomputed
+from steep.core.run.recompute import blocks, recomputed
 from steep.errors import SteepWarning
 
 QUICK = {"tea": {"sgld_steps": 2, "buffer_size": 64}, "tea-fast": {"buffer_size": 64}, "pl": {"threshold": 0.3}}

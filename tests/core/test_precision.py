@@ -11,7 +11,7 @@ from torch import nn
 
 import steep
 from nets import images, net
-from steep.core.precision import _pays_on_this_cpu
+from steep.core.run.precision import _pays_on_this_cpu
 from steep.errors import InputError
 
 QUICK = {"tea": {"sgld_steps": 2, "buffer_size": 64}, "dua": {"images": 20, "copies": 4}}

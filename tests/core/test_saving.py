@@ -18,7 +18,7 @@ from torch import nn
 
 import steep
 from nets import images, net
-from steep.core import saving
+from steep.core.io import saving
 from steep.errors import CheckpointError, DataError
 from steep.methods.tent import Tent
 

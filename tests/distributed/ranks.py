@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import steep
 from nets import conv_net, images, net
-from steep.core.distributed import Group
+from steep.core.dist.group import Group
 
 torch.set_num_threads(1)
 

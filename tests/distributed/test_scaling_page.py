@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import steep
 from nets import images
-from steep.core.distributed import Group
+from steep.core.dist.group import Group
 
 HOME = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::steep.errors.SteepWarning")

@@ -12,7 +12,7 @@ from torch import nn
 
 import steep
 from reference import EPS, FULL_BATCH, Hand, assert_close, assert_params, make_images, make_net
-from steep.core import norm
+from steep.core import layers
 from steep.methods.dua import Dua
 
 STREAM = [make_images(seed) for seed in range(3)]
@@ -49,7 +49,7 @@ def test_bn_normalises_by_the_batch(n):
 @pytest.mark.parametrize("n", [1, 2, 8, 15])
 def test_bn_mixes_small_batches_with_the_source(n):
     """w · batch + (1 − w) · source for mean and variance, w = n/16."""
-    assert norm.FULL_BATCH == FULL_BATCH
+    assert layers.FULL_BATCH == FULL_BATCH
     net = make_net()
     adapter = steep.adapt(net, "bn")
     for x in STREAM:

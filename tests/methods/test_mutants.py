@@ -11,9 +11,9 @@ import torch
 import contract
 from contract import Case
 from nets import net
-from steep.core.descent import DescentState
 from steep.core.langevin import ReplayBuffer
 from steep.core.method import Step
+from steep.core.optim import DescentState
 from steep.methods.eta import Eta
 from steep.methods.tea import TEA
 from steep.methods.tent import Tent

@@ -23,9 +23,9 @@ from steep.bench.rows import Row
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
+from steep.core.classifier import as_logits
 from steep.core.langevin import langevin
 from steep.core.losses import energy
-from steep.core.source import as_logits
 from steep.data import ImageSet
 from steep.data.streams import to_device
 from steep.errors import InputError

@@ -17,7 +17,7 @@ from torch import nn
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
-from steep.core.distributed import Group
+from steep.core.dist.group import Group
 from steep.data import batches
 from steep.errors import SteepWarning
 from steep.methods import adapt

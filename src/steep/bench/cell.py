@@ -28,8 +28,8 @@ from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Recent, Sources
 from steep.bench.spec import SEQUENCE, Cell
 from steep.core.adapter import Adapter
-from steep.core.distributed import Group
-from steep.core.precision import half_precision
+from steep.core.dist.group import Group
+from steep.core.run.precision import half_precision
 from steep.data import Batches, ImageSet, Shift, stream
 from steep.errors import InputError
 from steep.methods import adapt

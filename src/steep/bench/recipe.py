@@ -17,7 +17,7 @@ from steep.bench.options import CHOICES, Kinds, check, choices, hyper, hyper_cha
 from steep.bench.rows import file_of, read
 from steep.bench.sources import UNTRAINED
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
-from steep.core.guard import MODES
+from steep.core.run.guard import MODES
 from steep.data import NAMES, PROTOCOLS
 from steep.data.known import KNOWN
 from steep.errors import InputError, unknown

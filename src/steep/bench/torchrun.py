@@ -22,7 +22,7 @@ from steep.bench.rows import Row
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
-from steep.core.distributed import Group
+from steep.core.dist.group import Group
 from steep.errors import SteepError
 
 PATIENCE = 1800.0  # seconds: a rank may have to load or make images first; torchrun itself ends the ranks of a dead one

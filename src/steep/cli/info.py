@@ -80,7 +80,7 @@ def _needed() -> dict[str, list[str]]:
 def _device() -> dict[str, str]:
     import torch
 
-    from steep.core.precision import half_precision
+    from steep.core.run.precision import half_precision
     from steep.provenance import device_name
 
     def faster(where: torch.device) -> str:

@@ -15,17 +15,18 @@ from typing import Any, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from steep.core import agreement, given, images, merged, saving
 from steep.core.batch import mean, size, spread
-from steep.core.collapse import RESTING, Watch
-from steep.core.contexts import fresh_casts, grads, kernels
-from steep.core.distributed import Distributed, Group, current, joined, within
-from steep.core.graph import Graphs
-from steep.core.guard import Guard, Raw
+from steep.core.classifier import Classifier, SourceModel, copied
+from steep.core.dist import agreement
+from steep.core.dist.group import Distributed, Group, current, joined, within
+from steep.core.io import arguments, export, images, saving
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
-from steep.core.recompute import blocks
-from steep.core.source import Classifier, Source, copied
+from steep.core.run.collapse import RESTING, Watch
+from steep.core.run.contexts import fresh_casts, grads, kernels
+from steep.core.run.graph import Graphs
+from steep.core.run.guard import Guard, Raw
+from steep.core.run.recompute import blocks
 from steep.errors import CheckpointError, InputError, SteepWarning
 
 Callback = Callable[["Adapter", Tensor], None]
@@ -84,7 +85,7 @@ class Adapter:
         source: Iterable[Any] | None = None,
         callbacks: Iterable[Callback] = (),
     ) -> None:
-        seed, steps = given.seed(seed), given.whole("steps", steps)
+        seed, steps = arguments.seed(seed), arguments.whole("steps", steps)
         if steps < 1:
             raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
         if predict is not None and predict not in get_args(Moment):
@@ -93,9 +94,9 @@ class Adapter:
             raise InputError("distributed: ranks wait for each other inside a step. Leave compile and graph out")
         if bad_images not in ("raise", "nan"):
             raise InputError(f"bad_images: expected 'raise' or 'nan', got {bad_images!r}")
-        given.check_switches(episodic=episodic, deterministic=deterministic, inplace=inplace)
-        given.check_switches(compile=compile, graph=graph, recompute=recompute)
-        given.check_batches("source", source)
+        arguments.check_switches(episodic=episodic, deterministic=deterministic, inplace=inplace)
+        arguments.check_switches(compile=compile, graph=graph, recompute=recompute)
+        arguments.check_batches("source", source)
         self.method = method
         self.steps = steps
         self.episodic = bool(episodic)
@@ -104,23 +105,23 @@ class Adapter:
         self.precision = precision
         self.bad_images = bad_images
         self.deterministic = bool(deterministic)
-        self.callbacks = given.functions("callbacks", callbacks)  # no state: a resumed adapter begins with none
+        self.callbacks = arguments.functions("callbacks", callbacks)  # no state: a resumed adapter begins with none
         self._watch = Watch()
         self._graphs = Graphs(graph)
         self._fast = compile or graph
         self._group = joined(distributed)
-        model = given.checked(model)
+        model = arguments.checked(model)
         if recompute and not blocks(model):
             warnings.warn(
                 "recompute=True: this model has no blocks in a row, nothing is saved", SteepWarning, stacklevel=3
             )
         with grads(), kernels(self._fast, deterministic):
             self._guard = Guard(guard)
-            net = model if inplace else given.copy_of(model)
-            with given.left_alone_if_refused(net) if inplace else nullcontext():
-                classifier = given.placed(Classifier(net), device)
+            net = model if inplace else arguments.copy_of(model)
+            with arguments.left_alone_if_refused(net) if inplace else nullcontext():
+                classifier = arguments.placed(Classifier(net), device)
                 classifier.compile_forward, classifier.recompute = compile, recompute
-                self._state: State = method.init(Source(classifier, self.seed, precision, source))
+                self._state: State = method.init(SourceModel(classifier, self.seed, precision, source))
                 self._initial = self._state.snapshot()
         self._same = False  # whether the ranks of the group are known to hold the same
         self._shapes: set[torch.Size] = set()  # image shapes the model has been seen to take
@@ -350,7 +351,7 @@ class Adapter:
         """
         with self._lock, grads():
             self._guard.settle()
-            return merged.merged(self._state.model, images, keep_bad=self.bad_images == "nan")
+            return export.merged(self._state.model, images, keep_bad=self.bad_images == "nan")
 
     def train(self, mode: bool = True) -> Self:
         """Do nothing: an adapter is always ready to adapt, and its copy of the model stays as configured."""

@@ -1,7 +1,7 @@
 """Numbers over a batch of images, on the device: nobody waits for them who does not ask.
 
 Filters are masks, not selections: how many images pass one is then no question that the host must have answered.
-Where several ranks each hold a part of the batch (`core/distributed.py`), the numbers are those of the whole batch.
+Where several ranks each hold a part of the batch (`core/dist/`), the numbers are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steep.core.distributed import Total, current
+from steep.core.dist.group import Total, current
 
 
 def mean(values: Tensor, where: Tensor | None = None) -> Tensor:

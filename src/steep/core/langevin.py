@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from steep.core.batch import mine
+from steep.core.classifier import as_logits, like_images
 from steep.core.losses import energy
-from steep.core.source import as_logits, like_images
 from steep.errors import InputError
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor
 
-from steep.core.source import Classifier, Source, copied
+from steep.core.classifier import Classifier, SourceModel, copied
 from steep.errors import CheckpointError, InputError
 
 Moment = Literal["before", "after"]
@@ -172,7 +172,7 @@ class Method(abc.ABC, Generic[S]):
     predicts: ClassVar[Moment]  # whether its paper answers with the model before or after the update
 
     @abc.abstractmethod
-    def init(self, source: Source) -> S:
+    def init(self, source: SourceModel) -> S:
         """Configure the source model for this method and make the state it starts from."""
 
     @abc.abstractmethod

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from steep.core import given, saving
 from steep.core.adapter import Adapter, Callback
-from steep.core.distributed import Distributed
+from steep.core.dist.group import Distributed
+from steep.core.io import arguments, saving
 from steep.core.method import Method, Moment
 from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.bn import BN
@@ -104,7 +104,7 @@ def resume(
     saved = saving.load(Path(path))
     if method is None:
         method = make(saved["method"], **saved["hyper"])
-    with given.left_alone_if_refused(given.checked(model)) if inplace else nullcontext():
+    with arguments.left_alone_if_refused(arguments.checked(model)) if inplace else nullcontext():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SteepWarning)  # eata's source images: what they taught is in the file
             adapter = Adapter(

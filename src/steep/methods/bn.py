@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from steep.core import norm
+from steep.core import layers
+from steep.core.classifier import SourceModel
 from steep.core.method import Method, Moment, State, Step
-from steep.core.source import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +21,9 @@ class BN(Method[State]):
     paper: ClassVar = "Schneider et al., Improving robustness … by covariate shift adaptation, 2020"
     predicts: ClassVar[Moment] = "before"
 
-    def init(self, source: Source) -> State:
+    def init(self, source: SourceModel) -> State:
         """Switch BatchNorm to batch statistics; a model without BatchNorm is refused."""
-        norm.batch_norms(source.model, for_method="bn")
+        layers.batch_norms(source.model, for_method="bn")
         return State(source.prepare(params=None, statistics="batch"))
 
     @torch.no_grad()

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steep.core import norm
 from steep.core.batch import first
+from steep.core.classifier import SourceModel
+from steep.core.layers import batch_norms
 from steep.core.method import Method, Moment, State, Step
-from steep.core.source import Source
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Dua(Method[DuaState]):
     copies: int = 64  # augmented copies of an image that make its batch
     shift: float = 1 / 8  # greatest shift of a copy, as a share of the side
 
-    def init(self, source: Source) -> DuaState:
+    def init(self, source: SourceModel) -> DuaState:
         """Running statistics, which move."""
-        norm.batch_norms(source.model, for_method="dua", running=True)
+        batch_norms(source.model, for_method="dua", running=True)
         return DuaState(source.prepare(params=None, statistics="source"), source.generator())
 
     @torch.no_grad()
@@ -48,7 +48,7 @@ class Dua(Method[DuaState]):
         """For image k: running ← (1 − m) running + m · statistics of its copies, m = ρ_k + floor."""
         logits = state.model(x)
         new = first(x, self.images - state.seen)
-        layers = norm.batch_norms(state.model, running=True)
+        layers = batch_norms(state.model, running=True)
         momenta = [layer.momentum for layer in layers]
         try:
             for image in new:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from steep.core.images import alone, checked
+from steep.core.classifier import Classifier, SourceModel
+from steep.core.io.images import alone, checked
 from steep.core.method import Moment
-from steep.core.source import Classifier, Source
 from steep.errors import InputError, SteepWarning
 from steep.methods.eta import Eta, EtaState
 
@@ -41,7 +41,7 @@ class Eata(Eta):
         """ETA's scaling, and the weight others use on CIFAR-10."""
         return cls(margin_classes=None, novelty=0.4, fisher_weight=1.0)
 
-    def init(self, source: Source) -> EataState:
+    def init(self, source: SourceModel) -> EataState:
         """ETA's state and the Fisher information of the source batches, if there are any."""
         base = super().init(source)
         state = EataState(base.model, base.optimizer)

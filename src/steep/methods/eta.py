@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from steep.core.batch import count, follow, has_begun, mean, unset
-from steep.core.descent import DescentState, adam, descend
+from steep.core.classifier import SourceModel
+from steep.core.layers import Params
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
-from steep.core.norm import Params
-from steep.core.source import Source
+from steep.core.optim import DescentState, adam, descend
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Eta(Method[EtaState]):
         """Scale E0 to the classes there are: 0.4 ln 1000 is more than ln 10, so it filters nothing there."""
         return cls(margin_classes=None, novelty=0.4)
 
-    def init(self, source: Source) -> EtaState:
+    def init(self, source: SourceModel) -> EtaState:
         """Batch statistics, Adam on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
         return EtaState(model, adam(model, self.lr))

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from steep.core.batch import count, mean
-from steep.core.descent import DescentState, adam, descend
+from steep.core.classifier import SourceModel
+from steep.core.layers import Params
 from steep.core.method import Method, Moment, Step
-from steep.core.norm import Params
-from steep.core.source import Source
+from steep.core.optim import DescentState, adam, descend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class PL(Method[DescentState]):
         """As every other method here: normalisation parameters, batch statistics, rate 1e-3."""
         return cls(lr=1e-3, params="norm", statistics="batch")
 
-    def init(self, source: Source) -> DescentState:
+    def init(self, source: SourceModel) -> DescentState:
         """Adam on all parameters, running statistics."""
         model = source.prepare(self.params, self.statistics)
         return DescentState(model, adam(model, self.lr))

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import count, follow, mean, unset
-from steep.core.descent import DescentState, backward, sgd, update
+from steep.core.classifier import SourceModel
+from steep.core.layers import Params
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
-from steep.core.norm import Params
-from steep.core.sam import worst_nearby
-from steep.core.source import Source
+from steep.core.optim import DescentState, backward, sgd, update, worst_nearby
 
 
 @dataclass
@@ -48,7 +47,7 @@ class Sar(Method[SarState]):
         """Scale E0 to the classes there are: 0.4 ln 1000 is more than ln 10, so it filters nothing there."""
         return cls(margin_classes=None)
 
-    def init(self, source: Source) -> SarState:
+    def init(self, source: SourceModel) -> SarState:
         """Batch statistics, SGD with momentum on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
         origin = [p.detach().clone() for p in model.adapted().values()]

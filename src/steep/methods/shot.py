@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from steep.core.batch import mean
-from steep.core.descent import DescentState, adam, descend
+from steep.core.classifier import SourceModel
+from steep.core.layers import Params
 from steep.core.losses import entropy
 from steep.core.method import Method, Moment, Step
-from steep.core.norm import Params
-from steep.core.source import Source
+from steep.core.optim import DescentState, adam, descend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Shot(Method[DescentState]):
     params: Params = "norm"
     statistics: str = "batch"
 
-    def init(self, source: Source) -> DescentState:
+    def init(self, source: SourceModel) -> DescentState:
         """Batch statistics, Adam on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
         return DescentState(model, adam(model, self.lr))

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from steep.core.classifier import SourceModel
 from steep.core.method import Method, Moment, State, Step
-from steep.core.source import Source as SourceModel
 
 
 @dataclass(frozen=True, kw_only=True)

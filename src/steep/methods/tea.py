@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import gathered, mean, size
-from steep.core.descent import DescentState, adam, backward, update
+from steep.core.classifier import SourceModel
 from steep.core.langevin import ReplayBuffer, langevin
+from steep.core.layers import Params
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, Step
-from steep.core.norm import Params
-from steep.core.source import Source
+from steep.core.optim import DescentState, adam, backward, update
 
 
 @dataclass
@@ -60,7 +60,7 @@ class TEA(Method[TeaState]):
 
         return TeaFast()
 
-    def init(self, source: Source) -> TeaState:
+    def init(self, source: SourceModel) -> TeaState:
         """Batch statistics, Adam on the normalisation parameters, an empty buffer."""
         model = source.prepare(self.params, self.statistics)
         buffer = ReplayBuffer(self.buffer_size, self.start, self.restart)

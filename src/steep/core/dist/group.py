@@ -2,7 +2,7 @@
 
 Every rank (a process of the group) computes the loss of the whole batch, from sums over all ranks, and its own part of
 the gradient; the gradient is the mean over ranks. That is exact because a sum over ranks has a sum over ranks as its
-gradient, here and in BatchNorm statistics (`norm.py`), and it leaves a term that every rank computes alike, such as a
+gradient, here and in BatchNorm statistics (`layers.py`), and it leaves a term that every rank computes alike, such as a
 penalty on parameters, as it is.
 
 What is in effect during a call is a `Scope`. Methods do not see it: they use `core/batch.py`.

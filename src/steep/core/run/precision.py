@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import conv2d
 from torch.nn.modules.conv import _ConvNd
 
-from steep.core.norm import is_norm
+from steep.core.layers import is_norm
 from steep.errors import InputError
 
 PRECISIONS = ("auto", "float32", "bfloat16")

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steep.core import normalisation
-from steep.core.source import Classifier
+from steep.core.classifier import Classifier
+from steep.core.io import input_scale
 from steep.errors import InputError, SteepWarning
 
 FLAT = 1e-2  # how far half precision takes the sum of a softmax from one
@@ -70,12 +70,12 @@ def tried(x: Tensor, model: Classifier) -> None:
     before = model.snapshot()
     try:
         with taken(x):
-            with model.uncompiled(), normalisation.Watch(model) as watch:
+            with model.uncompiled(), input_scale.Watch(model) as watch:
                 logits = model(x)
             if len(logits) != len(x):
                 raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")
             _check_logits(logits)
-            normalisation.check(x, model, watch)
+            input_scale.check(x, model, watch)
     finally:
         model.restore(before)  # a model may count its calls
 

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 import steep
 from nets import conv_net, images, net
-from steep.core import norm
+from steep.core import layers
 from steep.errors import InputError, NothingToAdaptError, UnknownNameError
 
 
@@ -55,7 +55,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_norm_adapts_and_nothing_else(kind):
     model = conv_net(KINDS[kind])
-    chosen = norm.select(model, "norm")
+    chosen = layers.select(model, "norm")
     assert chosen
     assert {name.split(".")[0] for name in chosen} == {"1", "5"}
     assert [n for n, p in model.named_parameters() if p.requires_grad] == list(chosen)
@@ -70,7 +70,7 @@ def test_every_kind_of_norm_adapts_and_nothing_else(kind):
 @pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d, (20, 4)), (nn.BatchNorm3d, (20, 4, 2, 3, 3))])
 def test_one_and_three_dimensional_batch_norm_use_the_batch(layer, shape):
     model = nn.Sequential(layer(4))
-    norm.use_batch_statistics(model)
+    layers.use_batch_statistics(model)
     y = model(torch.randn(shape) * 3 + 5).transpose(0, 1).flatten(1)
     torch.testing.assert_close(y.mean(dim=1), torch.zeros(4), atol=1e-5, rtol=0)
     torch.testing.assert_close(y.var(dim=1, correction=0), torch.ones(4), atol=1e-3, rtol=0)
@@ -85,7 +85,7 @@ def test_a_volume_model_adapts():
 
 def test_choices_of_parameters():
     model = net("batch")
-    names = lambda params: set(norm.select(model, params))  # noqa: E731
+    names = lambda params: set(layers.select(model, params))  # noqa: E731
     assert names("all") == {n for n, _ in model.named_parameters()}
     assert names(["linear"]) == {"9.weight", "9.bias"}
     assert names(["conv", "linear"]) == {"0.weight", "4.weight", "9.weight", "9.bias"}
@@ -110,7 +110,7 @@ def test_nothing_to_adapt_lists_what_there_is():
 
 def test_batch_statistics_keep_the_running_ones():
     model = net("batch")
-    norm.use_batch_statistics(model)
+    layers.use_batch_statistics(model)
     before = {k: v.clone() for k, v in model.named_buffers()}
     for n in (1, 5, 16, 64):
         model(images(n))
@@ -137,7 +137,7 @@ def test_small_batches_mix_source_statistics_by_size(layer, n):
     var = w * x.var(dim=(0, 2, 3), correction=0) + (1 - w) * bn.running_var
     expected = (x - column(mean)) / column(var + bn.eps).sqrt() * column(bn.weight) + column(bn.bias)
     expected = expected.relu() if layer is FusedNormAct else expected
-    norm.use_batch_statistics(model)
+    layers.use_batch_statistics(model)
     torch.testing.assert_close(model(x), expected)
 
 
@@ -160,10 +160,10 @@ class Halved(nn.Module):
 
 def test_parametrised_layers_adapt_by_what_they_are_made_from():
     model = net()
-    plain = norm.select(net(), "norm")
-    for layer in norm.batch_norms(model):
+    plain = layers.select(net(), "norm")
+    for layer in layers.batch_norms(model):
         parametrize.register_parametrization(layer, "weight", Halved())
-    chosen = norm.select(model, "norm")
+    chosen = layers.select(model, "norm")
     assert len(chosen) == len(plain) == 4
     assert "1.parametrizations.weight.original" in chosen
     assert all(dict(model.named_parameters())[name] is parameter for name, parameter in chosen.items())
@@ -175,7 +175,7 @@ def test_parametrised_layers_adapt_by_what_they_are_made_from():
     weighted = net()
     nn.utils.parametrizations.weight_norm(weighted[0])
     assert {"0.parametrizations.weight.original0", "0.parametrizations.weight.original1", "4.weight"} == set(
-        norm.select(weighted, "conv")
+        layers.select(weighted, "conv")
     )
 
 
@@ -185,7 +185,7 @@ def test_a_synchronised_layer_follows_its_own_stream_inside_a_process_group(size
     """Beside other ranks it would mix streams that have nothing to do with each other; a group of one shows it asks."""
     model = net()
     if not running:
-        for layer in norm.batch_norms(model):
+        for layer in layers.batch_norms(model):
             layer.running_mean = layer.running_var = layer.num_batches_tracked = None
             layer.track_running_stats = False
     x = images(size)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from steep import sealed
-from steep.core.source import FLEETING
+from steep.core.classifier import FLEETING
 from steep.errors import CheckpointError
 
 KIND = "steep adapter state"

@@ -17,7 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils import parametrize
 
-from steep.core.distributed import Scope, current
+from steep.core.dist.group import Scope, current
 from steep.errors import InputError, NothingToAdaptError, unknown
 
 Params = str | Sequence[str]

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import mean
-from steep.core.distributed import current
-from steep.core.guard import is_for_the_caller
+from steep.core.classifier import copied
+from steep.core.dist.group import current
 from steep.core.losses import entropy
-from steep.core.mark import Copies
 from steep.core.method import Method, State
-from steep.core.source import copied
+from steep.core.run.guard import is_for_the_caller
+from steep.core.run.snapshot import Copies
 from steep.errors import CheckpointError, SteepWarning
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from steep.core import distributed, norm
+from steep.core import layers
+from steep.core.dist import group as distributed
 from steep.core.losses import widen
-from steep.core.precision import arrange, half_precision, lower
-from steep.core.recompute import recomputed
+from steep.core.run.precision import arrange, half_precision, lower
+from steep.core.run.recompute import recomputed
 from steep.errors import CheckpointError, InputError, SteepWarning
 
 MOST_SHAPES = 8  # that one adapter compiles for
@@ -112,7 +113,7 @@ class Classifier(nn.Module):
         if shape not in self._first_seen and len(self._first_seen) < MOST_SHAPES:
             self._first_seen[shape] = self.batches
         # fewer images than a full batch take other paths through the model, and little time
-        return shape[0] >= norm.FULL_BATCH and self._first_seen.get(shape, self.batches) < self.batches
+        return shape[0] >= layers.FULL_BATCH and self._first_seen.get(shape, self.batches) < self.batches
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -207,7 +208,7 @@ def like_images(net: nn.Module) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceModel:
     """What a method may know before the first test batch: the source model, a seed, maybe source images."""
 
     model: Classifier
@@ -219,18 +220,18 @@ class Source:
         """Make the one random stream of this adapter, on the model's device."""
         return torch.Generator(self.model.anchor().device).manual_seed(self.seed)
 
-    def prepare(self, params: norm.Params | None, statistics: str) -> Classifier:
+    def prepare(self, params: layers.Params | None, statistics: str) -> Classifier:
         """Choose what adapts: parameters (None for none) and "batch" or "source" statistics in BatchNorm."""
         if statistics not in ("batch", "source"):
             raise InputError(f"statistics: expected 'batch' or 'source', got {statistics!r}")
         net = self.model.net
         low = half_precision(self.precision, self.model.anchor())
         if params is not None:
-            norm.select(net, params)
+            layers.select(net, params)
         # from here on nothing is refused
-        norm.use_source_statistics(net)
+        layers.use_source_statistics(net)
         if statistics == "batch":
-            norm.use_batch_statistics(net)
+            layers.use_batch_statistics(net)
         self.model.low = low
         if self.model.low is not None:
             lower(net, self.model.low)

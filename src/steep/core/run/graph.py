@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steep.core.mark import Host, tensors
+from steep.core.classifier import Classifier
 from steep.core.method import Method, State
-from steep.core.source import Classifier
+from steep.core.run.snapshot import Host, tensors
 from steep.errors import SteepWarning
 
 WARM = 2  # times that work is done by hand before it is recorded: memory is taken, kernels are chosen and compiled

@@ -1,15 +1,17 @@
-"""The update that most methods share: one step down a loss, on what adapts."""
+"""Updates that methods share: one step down a loss, and the gradient at the worst point nearby."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steep.core.batch import average_gradients
+from steep.core.classifier import Classifier
 from steep.core.method import State
-from steep.core.source import Classifier
 from steep.errors import InputError
 
 
@@ -71,3 +73,25 @@ def update(optimizer: torch.optim.Optimizer, when: Tensor | None = None) -> None
         finally:
             del optimizer.found_inf, optimizer.grad_scale  # type: ignore[attr-defined]
     optimizer.zero_grad(set_to_none=True)
+
+
+@contextmanager
+def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None]:
+    """Sharpness-aware minimisation (Foret et al., ICLR 2021): take the gradient at the worst point nearby.
+
+    Inside, the parameters stand at w + ρ g/‖g‖ and their gradients are cleared; after, at w bit for bit. g is the
+    gradient they hold on entry. A gradient taken inside is still there afterwards, for the optimiser.
+    """
+    before = [p.detach().clone() for p in params]
+    average_gradients(list(params))
+    with torch.no_grad():
+        grads: list[Tensor] = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+        length = torch.stack(torch._foreach_norm(grads)).norm() + 1e-12
+        torch._foreach_add_(list(params), torch._foreach_mul(grads, radius / length))
+        for p in params:
+            p.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            torch._foreach_copy_(list(params), before)

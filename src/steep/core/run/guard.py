@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import total
-from steep.core.distributed import current
-from steep.core.graph import Work
-from steep.core.mark import Copies, Host
+from steep.core.dist.group import current
 from steep.core.method import Method, State, Step
+from steep.core.run.graph import Work
+from steep.core.run.snapshot import Copies, Host
 from steep.errors import GuardError, InputError, SteepError, SteepWarning
 
 MODES = ("skip", "recover", "raise", "off")

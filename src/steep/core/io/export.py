@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from steep.core import norm, precision
-from steep.core.given import copy_of
-from steep.core.images import alone, checked, taken
-from steep.core.source import Classifier
+from steep.core.classifier import Classifier
+from steep.core.io.arguments import copy_of
+from steep.core.io.images import alone, checked, taken
+from steep.core.layers import FULL_BATCH, _mix_small_batches, batch_norms, use_source_statistics
+from steep.core.run import precision
 from steep.errors import InputError
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -31,11 +32,11 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
     `images` is a batch, or several, alone or as (images, labels) pairs; labels are not read.
     """
     twin = copy_of(model)
-    layers = [layer for layer in norm.batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
+    layers = [layer for layer in batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
     if layers:
         _measure(twin, layers, images, keep_bad)
     net = twin.net
-    norm.use_source_statistics(net)
+    use_source_statistics(net)
     for module in net.modules():
         for key, hook in list(module._forward_pre_hooks.items()):
             if hook is precision._contiguous_on_cpu:
@@ -51,7 +52,7 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
 
 
 def _uses_batch(layer: _BatchNorm) -> bool:
-    return norm._mix_small_batches in layer._forward_pre_hooks.values()
+    return _mix_small_batches in layer._forward_pre_hooks.values()
 
 
 def _measure(
@@ -113,7 +114,7 @@ def _shared(net: nn.Module, layer: nn.Module) -> str:
 def _normalising(layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:
     """What the adapter normalises x by: the mean and variance of the batch; a small one's mixed with the source's."""
     mean, var = _running(layer)
-    share = min(1.0, len(x) / norm.FULL_BATCH)
+    share = min(1.0, len(x) / FULL_BATCH)
     var_x, mean_x = torch.var_mean(x.to(var.dtype), dim=(0, *range(2, x.ndim)), correction=0)
     return share * mean_x + (1 - share) * mean, share * var_x + (1 - share) * var
 

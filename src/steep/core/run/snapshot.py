@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steep.core.classifier import FLEETING, Classifier
 from steep.core.method import State
-from steep.core.source import FLEETING, Classifier
 
 
 class Copies:

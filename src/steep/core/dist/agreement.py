@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steep.core import images
-from steep.core.distributed import Group, Scope
-from steep.core.mark import tensors
+from steep.core.io import images
+from steep.core.dist.group import Group, Scope
+from steep.core.run.snapshot import tensors
 from steep.core.method import Method, State
-from steep.core.source import Classifier
+from steep.core.classifier import Classifier
 from steep.errors import InputError
 
 FINE, REFUSED, NO_MEMORY = range(3)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from steep.core import distributed
-from steep.core.norm import FULL_BATCH, is_norm
-from steep.core.source import Classifier
+from steep.core.classifier import Classifier
+from steep.core.dist import group as distributed
+from steep.core.layers import FULL_BATCH, is_norm
 from steep.errors import SteepWarning
 
 FAR = 0.75  # root mean square over channels of (log deviation ratio, shift in deviations); corruptions stay below 0.74

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from steep.core.distributed import carried
+from steep.core.dist.group import carried
 
 
 @contextmanager

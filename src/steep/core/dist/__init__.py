@@ -1,0 +1,1 @@
+"""Several processes that adapt as one."""

@@ -1,0 +1,1 @@
+"""What comes in and goes out: arguments, images, saved states, exported models."""
