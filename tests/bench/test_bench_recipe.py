@@ -203,7 +203,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         ({"data": 'data = "digits-c"\nprecision = "fp8"'}, r"unknown precision of recipe mine 'fp8'"),
         ({"data": 'data = "digits-c"\nseverities = [6]'}, r"severities: expected some of 1, 2, 3, 4, 5, got \[6\]"),
         ({"data": 'data = "digits-c"\nseeds = "a..b"'}, r"seeds: expected such as 0..4"),
-        ({"tent": "tent = {}\n[sources.photo]\n"}, r"only pacs has source domains"),
+        ({"tent": "tent = {}\n[sources.photo]\n"}, r"digits.* has no domains"),
         ({"data": 'data = "digit-c"'}, r"unknown data of recipe mine 'digit-c': did you mean 'digits-c'"),
         ({"data": 'data = "digits"'}, r"unknown shift of recipe mine 'fog'.*Known: clean"),
         ({"shifts": 'shifts = ["foggy"]'}, r"unknown shift of recipe mine 'foggy': did you mean 'fog'"),

@@ -168,7 +168,7 @@ def test_a_set_comes_from_its_official_archive(
         url=server.url, checksum="md5:" + hashlib.md5(server.body).hexdigest(), file="cifar-10-python.tar.gz"
     )
     spec = known.KNOWN["cifar10"]
-    monkeypatch.setitem(known.KNOWN, "cifar10", known.Known(**{**vars(spec), "official": (official,)}))
+    monkeypatch.setitem(known.KNOWN, "cifar10", known.DataSet(**{**vars(spec), "official": (official,)}))
     root = tmp_path / "root"
     stored = sources.fetch("cifar10", root)
     assert stored["train"].origin == f"official: {server.url}"

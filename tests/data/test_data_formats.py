@@ -124,7 +124,7 @@ def test_mnist_idx(mnist: Tiny, tmp_path: Path, zipped: bool) -> None:
 
 def test_tiny_imagenet_folder_with_a_grey_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"train": known.Part(count=4), "val": known.Part(count=3)}
-    spec = known.Known(**{**vars(known.TINY_IMAGENET), "parts": parts})
+    spec = known.DataSet(**{**vars(known.TINY_IMAGENET), "parts": parts})
     monkeypatch.setitem(known.KNOWN, "tiny-imagenet", spec)
     base = tmp_path / "tiny-imagenet-200"
     for wnid, level in (("n02", 200), ("n01", 50)):
@@ -154,7 +154,7 @@ def test_tiny_imagenet_folder_with_a_grey_picture(tmp_path: Path, monkeypatch: p
 
 def test_pacs_domains_and_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"photo": known.Part(count=21), "sketch": known.Part(count=7)}
-    monkeypatch.setitem(known.KNOWN, "pacs", known.Known(**{**vars(known.PACS), "parts": parts}))
+    monkeypatch.setitem(known.KNOWN, "pacs", known.DataSet(**{**vars(known.PACS), "parts": parts}))
     for domain, each in (("photo", 3), ("sketch", 1)):
         for number, kind in enumerate(known.PACS.classes):
             folder = tmp_path / "PACS" / domain / kind

@@ -154,7 +154,7 @@ def test_a_failing_disk_leaves_nothing(
 def test_a_kill_before_the_manifest_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no published checksum exists the manifest is the checksum; arrays without it are refused."""
     parts = {"train": known.Part(count=1), "val": known.Part(count=1)}
-    monkeypatch.setitem(known.KNOWN, "tiny-imagenet", known.Known(**{**vars(known.TINY_IMAGENET), "parts": parts}))
+    monkeypatch.setitem(known.KNOWN, "tiny-imagenet", known.DataSet(**{**vars(known.TINY_IMAGENET), "parts": parts}))
     folder = tmp_path / "tiny-imagenet"
     folder.mkdir()
     np.save(folder / "val-images.npy", np.zeros((1, 64, 64, 3), np.uint8))

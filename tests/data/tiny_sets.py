@@ -56,7 +56,7 @@ def python2_batch(images: np.ndarray, labels: np.ndarray, key: bytes = b"labels"
     return b"\x80\x02}(" + _text(b"data") + array + _text(key) + numbers + b"u."
 
 
-def as_known(tiny: Tiny, base: known.Known) -> known.Known:
+def as_known(tiny: Tiny, base: known.DataSet) -> known.DataSet:
     parts = {
         "train": known.Part(count=10, images_sha256=sha(tiny.train), labels_sha256=sha(tiny.train_labels)),
         "test": known.Part(count=3, images_sha256=sha(tiny.test), labels_sha256=sha(tiny.test_labels)),

@@ -9,17 +9,13 @@ import torch
 
 from steep.bench.cell import precision
 from steep.bench.spec import Cell
-from steep.data.known import KNOWN
+from steep.data.known import data_set
 from steep.models import build
 
 # Forward passes per image and step. A backward pass to the normalisation parameters costs about one forward more,
 # one to all weights two; TEA's 45 (20 SGLD steps forward and back, two losses, one answer) is counted from Algorithm 1.
 _PASSES = {"source": 1.0, "bn": 1.0, "dua": 1.0, "pl": 3.0, "sar": 4.0}
 _ONE_BACKWARD = 2.0  # shot, tent, eta, eata and whatever comes
-
-_DIGITS = 500
-_CLASSES = {"tiny-imagenet": 200}
-_SHAPES = {"digits": (8, 8, 1), "mnist-rotated": (28, 28, 1)}
 
 
 def images(cell: Cell) -> int:
@@ -60,13 +56,12 @@ def work(cell: Cell) -> float:
 def forward_seconds(cell: Cell, device: torch.device | str = "cpu") -> float:
     """Measure what one image costs one forward pass of the cell's model on a device, with weights as initialised."""
     device = torch.device(device)
-    base = cell.data.removesuffix("-c")
-    height, width, channels = KNOWN[base].shape if base in KNOWN else _SHAPES.get(base, (32, 32, 3))
+    data = data_set(cell.data)
+    height, width, channels = data.shape or (32, 32, 3)
     side = (cell.size, cell.size) if cell.size else (height, width)
-    classes = len(KNOWN[base].classes) if base in KNOWN else 10
     size = min(cell.batch_size or 200, 200 if device.type == "cuda" else 8)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), precision(cell.precision, device):
-        model = build(cell.model, classes or _CLASSES.get(base, 10), in_channels=cell.channels or channels)
+        model = build(cell.model, data.class_count or 10, in_channels=cell.channels or channels)
         model = model.to(device).eval()
         x = torch.zeros(size, cell.channels or channels, *side, device=device)
         model(x)
@@ -88,16 +83,8 @@ def seconds(cells: Iterable[Cell], device: torch.device | str = "cpu") -> float:
 
 
 def _of_set(cell: Cell, shift: str) -> int:
-    base = cell.data.removesuffix("-c")
-    if base == "digits":
-        count = _DIGITS
-    elif base == "pacs":
-        count = KNOWN["pacs"].parts[shift].count
-    elif base in KNOWN or base == "mnist-rotated":
-        known = KNOWN[base.removesuffix("-rotated")]
-        count = known.parts[known.splits["test"]].count
-    else:
-        count = cell.limit or 0
+    data = data_set(cell.data)
+    count = data.count("test", shift if data.domains else None) or cell.limit or 0
     return min(count, cell.limit or count)
 
 

@@ -19,7 +19,7 @@ from steep.bench.sources import UNTRAINED
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
 from steep.core.run.guard import MODES
 from steep.data import NAMES, PROTOCOLS
-from steep.data.known import KNOWN
+from steep.data.known import data_set
 from steep.errors import InputError, unknown
 from steep.methods import METHODS, make
 from steep.models import build
@@ -159,6 +159,7 @@ class _Builder:
         base = self.data.removesuffix("-c")
         if base not in NAMES:
             raise unknown(f"data of {where}", self.data, (*NAMES, *(f"{name}-c" for name in NAMES)))
+        self.domains = () if self.data.endswith("-c") else data_set(self.data).domains
         with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
             build(table["model"], 2)
         self.protocol = table.get("protocol", "reset")
@@ -181,15 +182,16 @@ class _Builder:
 
     def _sources(self) -> list[tuple[str, Mapping[str, Any]]]:
         found = self.table.get("sources", {})
-        if self.data == "pacs":
+        if self.domains:
             for name, own in found.items():
-                if name not in KNOWN["pacs"].parts:
-                    raise unknown(f"source domain of {self.where}", name, KNOWN["pacs"].parts)
+                if name not in self.domains:
+                    raise unknown(f"source domain of {self.where}", name, self.domains)
                 check(f"{self.where}, sources.{name}", own, {"set": (dict,), **_RUN})
             if not found:
-                raise InputError(f"{self.where}: pacs needs a table for each source domain, such as [sources.photo]")
+                example = f"[sources.{self.domains[0]}]"
+                raise InputError(f"{self.where}: {self.data} needs a table for each source domain, such as {example}")
         elif found:
-            raise InputError(f"{self.where}: only pacs has source domains, got sources for {self.data}")
+            raise InputError(f"{self.where}: {self.data} has no domains, got sources {', '.join(found)}")
         self.everything["source"] |= set(found)
         if not found:
             return [("", {})]
@@ -205,12 +207,12 @@ class _Builder:
         return [(SEQUENCE, max(severity for _, severity in pairs), tuple(pairs))] if pairs else []
 
     def _pairs(self) -> list[tuple[str, int]]:
-        if self.data == "pacs":
-            domains = self.table.get("shifts", list(KNOWN["pacs"].parts))
-            for name in domains:
-                if name not in KNOWN["pacs"].parts:
-                    raise unknown(f"target domain of {self.where}", name, KNOWN["pacs"].parts)
-            return [(name, 0) for name in domains]
+        if self.domains:
+            targets = self.table.get("shifts", list(self.domains))
+            for name in targets:
+                if name not in self.domains:
+                    raise unknown(f"target domain of {self.where}", name, self.domains)
+            return [(name, 0) for name in targets]
         corrupted = self.data.endswith("-c")
         named = self.table.get("shifts", "benchmark" if corrupted else [CLEAN])
         groups = {"benchmark": corruptions.BENCHMARK, "all": corruptions.CORRUPTIONS} if corrupted else {}

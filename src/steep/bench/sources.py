@@ -12,6 +12,7 @@ from torch import nn
 
 from steep.bench.spec import CLEAN, Cell
 from steep.data import ImageSet, load
+from steep.data.known import data_set
 from steep.errors import CheckpointError, DataError
 from steep.models import Normalized, build, checkpoints
 
@@ -89,7 +90,8 @@ class Disk:
 
 def load_shift(cell: Cell, shift: str, severity: int, root: Path | None) -> ImageSet:
     """Load the images of one shift, as the cell wants them."""
-    pacs, clean = cell.data == "pacs", shift == CLEAN
+    clean = shift == CLEAN
+    domains = () if cell.data.endswith("-c") else data_set(cell.data).domains
     return load(
         cell.data.removesuffix("-c") if clean else cell.data,
         "test",
@@ -98,9 +100,9 @@ def load_shift(cell: Cell, shift: str, severity: int, root: Path | None) -> Imag
         mix=True,  # a batch of one class misleads every method; label-shift is a protocol of its own
         size=cell.size,
         channels=cell.channels,
-        domain=shift if pacs else None,
-        corruption=None if pacs or clean else shift,
-        severity=None if pacs or clean else severity,
+        domain=shift if domains else None,
+        corruption=None if domains or clean else shift,
+        severity=None if domains or clean else severity,
     )
 
 

@@ -45,7 +45,7 @@ def corrupt(
     from steep.cli.progress import bar
     from steep.data import check as compare
     from steep.data import load, write
-    from steep.data.known import KNOWN
+    from steep.data.known import data_set
     from steep.errors import InputError
 
     if out is None and check is None:
@@ -56,8 +56,8 @@ def corrupt(
     levels = severity or [1, 2, 3, 4, 5]
     if name.endswith("-c"):
         raise InputError(f"steep corrupt {name}: give the clean set instead: steep corrupt {name.removesuffix('-c')}")
-    if name == "pacs" and domain is None:
-        raise InputError(f"steep corrupt pacs: give --domain, one of {', '.join(KNOWN['pacs'].parts)}")
+    if (domains := data_set(name).domains) and domain is None:
+        raise InputError(f"steep corrupt {name}: give --domain, one of {', '.join(domains)}")
     data = load(name, "test", root, size=size, domain=domain)
     console = Console(stderr=True, soft_wrap=True)
     if out is not None:

@@ -26,11 +26,6 @@ SEVERITIES = (1, 2, 3, 4, 5)
 MANIFEST = "steep-corruptions.json"
 JPEG_QUALITY = 85  # Tiny-ImageNet-C stores its pictures so
 
-_FOLDERS = {
-    "cifar10": ("CIFAR-10-C", "cifar10-c", "cifar-10-c"),
-    "cifar100": ("CIFAR-100-C", "cifar100-c", "cifar-100-c"),
-    "tiny-imagenet": ("Tiny-ImageNet-C", "tiny-imagenet-c", "TinyImageNet-C"),
-}
 _CHUNK = 1 << 22  # bytes of pictures corrupted at once: memory follows this, not the set
 
 
@@ -43,10 +38,10 @@ def check_request(corruption: str | None, severity: int | None) -> tuple[str, in
 
 def check_shape(data: ImageSet) -> None:
     """Refuse a resized copy of a set with a published table: its variants are corrupted first and resized then."""
-    spec = KNOWN.get(data.name)
-    if spec and spec.table and data.images.shape[1:] != spec.shape:
+    shape = KNOWN[data.name].shape
+    if KNOWN[data.name].table and shape and data.images.shape[1:] != shape:
         raise InputError(
-            f"size: {data.name} is corrupted at its own {spec.shape[0]} × {spec.shape[1]} pixels, got "
+            f"size: {data.name} is corrupted at its own {shape[0]} × {shape[1]} pixels, got "
             f"{data.images.shape[1:]}. Leave size out here and give it to load({data.name + '-c'!r}, …, size=)"
         )
 
@@ -66,13 +61,12 @@ def table_of(name: str, images: Images | None = None) -> str | None:
     >>> table_of("cifar10"), table_of("digits"), table_of("cifar10", np.zeros((1, 48, 48, 3), np.uint8))
     ('cifar', None, None)
     """
-    spec = KNOWN.get(name)
-    return spec.table if spec and (images is None or images.shape[1:] == spec.shape) else None
+    return KNOWN[name].table if images is None or images.shape[1:] == KNOWN[name].shape else None
 
 
 def has_jpeg_pass(name: str) -> bool:
     """Return whether the published variant of a set carries one more JPEG pass."""
-    return name == "tiny-imagenet"
+    return KNOWN[name].corrupted_as_jpeg
 
 
 def encoded(image: Images) -> bytes:
@@ -136,7 +130,7 @@ def published(
     asked for. `clean` is the digest of the clean pictures, for sets that are not the same everywhere: only files that
     say they were made of them will do. A file that the manifest does not list was published by somebody else.
     """
-    for folder in (*(root / below for below in _FOLDERS.get(name, (f"{name}-c",))), root):
+    for folder in (*(root / below for below in KNOWN[name].corrupted_folders or (f"{name}-c",)), root):
         manifest = manifest_of(folder)
         entry = entry_of(manifest, corruption, severity)
         if not _usable(name, manifest, entry, seed, clean):
@@ -150,7 +144,7 @@ def published(
             return ImageSet(
                 images=found.images,
                 labels=found.labels,
-                classes=(KNOWN[name].classes if name in KNOWN else ()) or found.classes,
+                classes=KNOWN[name].classes or found.classes,
                 name=f"{name}-c",
                 split=f"{corruption}-{severity}",
                 origin=f"disk: {folder.name}, {written}",
@@ -164,7 +158,7 @@ def _usable(
 ) -> bool:
     """Whether files may be what is asked for: made by steep of the same pictures, or published by others."""
     if manifest is None or entry is None:
-        return clean is None and name in _FOLDERS
+        return clean is None and bool(KNOWN[name].corrupted_folders)
     expected: dict[str, object] = {"set": name, "seed": seed, "table": table_of(name)}
     part = _test_part(name)
     if clean is not None:
@@ -177,8 +171,9 @@ def _usable(
 
 
 def _test_part(name: str) -> Part | None:
-    spec = KNOWN.get(name)
-    return spec.parts.get(spec.splits.get("test", "")) if spec else None
+    """The part a published corrupted version was made of; None where there is no such version."""
+    known = KNOWN[name]
+    return known.parts[known.splits["test"]] if known.corrupted_folders else None
 
 
 def entry_of(manifest: dict[str, Any] | None, corruption: str, severity: int) -> dict[str, Any] | None:
@@ -292,7 +287,7 @@ def _from_folders(
         for block in picture_bytes(files):
             digest.update(block)
         _compare(here, entry["sha256"], digest.hexdigest())
-    part, many = _test_part(name), KNOWN[name].class_count if name in KNOWN else 0
+    part, many = _test_part(name), KNOWN[name].class_count
     if part and len(files) != part.count:
         raise DataError(f"{here}: expected {part.count} pictures, found {len(files)}; bring the rest of the set")
     if (classes and names != classes) or (many and len(names) != many):
@@ -315,7 +310,7 @@ def picture_bytes(files: Iterable[Path]) -> Iterator[bytes]:
 
 
 def _check_sides(images: Images, name: str, where: str) -> None:
-    if name in _FOLDERS and images.shape[1:] != KNOWN[name].shape:
+    if KNOWN[name].corrupted_folders and images.shape[1:] != KNOWN[name].shape:
         raise DataError(
             f"{where}: expected pictures of shape {KNOWN[name].shape} as {KNOWN[name].title} has, got "
             f"{images.shape[1:]}. It is another set: move it out of the way"

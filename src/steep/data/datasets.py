@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 
 from steep.corruptions.parameters import whole_number
 from steep.data import corrupted, sources
-from steep.data.arrays import Images, Labels, as_images, as_labels, read_npy, resized, sha256
+from steep.data.arrays import Labels, as_images, as_labels, read_npy, resized, sha256
 from steep.data.formats import class_names, from_class_folders
 from steep.data.imageset import ImageSet
-from steep.data.known import KNOWN
-from steep.errors import DataError, InputError, unknown
+from steep.data.known import DIGITS, KNOWN, VALIDATION_EVERY, data_set
+from steep.errors import DataError, InputError
 
-NAMES = (*KNOWN, "mnist-rotated", "digits", "folder", "arrays")
+NAMES = tuple(KNOWN)
 """What `load` knows; every one also with `-c` at the end."""
 
 _SPLITS = ("train", "val", "test")
-_DIGITS_TEST = 500  # of 1,797
 
 
 def load(
@@ -67,11 +66,8 @@ def load(
     >>> digits.images.shape, str(digits.images.dtype), digits.labels.shape, digits.classes[:3]
     ((100, 32, 32, 1), 'uint8', (100,), ('0', '1', '2'))
     """
-    base = name.removesuffix("-c")
-    if base not in NAMES:
-        raise unknown("data set", name, (*NAMES, *(f"{known}-c" for known in NAMES)))
-    if base != "pacs" and domain is not None:
-        raise InputError(f"{name} has no domains, got domain={domain!r}; only pacs has")
+    base = data_set(name).name
+    data_set(name).part(split, domain)  # an unknown split or domain is refused before anything is read
     for option, value in (("limit", limit), ("size", size)):
         if value is not None and value < 1:
             raise InputError(f"{option}: expected 1 or more, got {value}")
@@ -105,52 +101,31 @@ def load(
 
 def _clean(name: str, split: str, root: Path, domain: str | None, size: int | None) -> ImageSet:
     special: Mapping[str, Callable[[], ImageSet]] = {
-        "pacs": lambda: _pacs(split, root, domain),
         "mnist-rotated": lambda: _rotated(split, root),
         "digits": lambda: _digits(split),
         "folder": lambda: _folder(split, root, size),
         "arrays": lambda: _arrays(split, root),
     }
-    return special[name]() if name in special else _known(name, split, root)
+    return special[name]() if name in special else _known(name, split, root, domain)
 
 
-def _known(name: str, split: str, root: Path) -> ImageSet:
-    spec = KNOWN[name]
-    if split not in spec.splits:
-        raise unknown(f"split of {name}", split, spec.splits)
-    stored = sources.obtain(name, spec.splits[split], root)
-    return ImageSet(
-        images=stored.data.images,
-        labels=stored.data.labels,
-        classes=spec.classes or stored.data.classes,
-        name=name,
-        split=split,
-        origin=stored.origin,
-        digest=stored.digest,
-    )
-
-
-def _pacs(split: str, root: Path, domain: str | None) -> ImageSet:
-    spec = KNOWN["pacs"]
-    if domain is None or domain not in spec.parts:
-        raise unknown("domain of pacs", str(domain), spec.parts)
-    if split not in ("train", "val", "test"):
-        raise unknown("split of pacs", split, ("train", "val", "test"))
-    stored = sources.obtain("pacs", domain, root)
-    images: Images = stored.data.images
-    labels: Labels = stored.data.labels
-    if split != "test":  # every tenth picture is held out; classes lie one after the other, so all are covered
-        held = np.arange(len(labels)) % 10 == 9
-        rows = np.flatnonzero(held if split == "val" else ~held)
+def _known(name: str, split: str, root: Path, domain: str | None = None) -> ImageSet:
+    declared = KNOWN[name]
+    stored = sources.obtain(name, declared.part(split, domain), root)
+    images, labels, digest = stored.data.images, stored.data.labels, stored.digest
+    if declared.domains and split != "test":  # classes lie one after the other, so the val split covers all of them
+        validation = np.arange(len(labels)) % VALIDATION_EVERY == VALIDATION_EVERY - 1
+        rows = np.flatnonzero(validation if split == "val" else ~validation)
         images, labels = images[rows], labels[rows]
+        digest = sha256(images)
     return ImageSet(
         images=images,
         labels=labels,
-        classes=spec.classes,
-        name="pacs",
-        split=f"{domain}-{split}",
+        classes=declared.classes or stored.data.classes,
+        name=name,
+        split=split if domain is None else f"{domain}-{split}",
         origin=stored.origin,
-        digest=stored.digest if split == "test" else sha256(images),
+        digest=digest,
     )
 
 
@@ -165,17 +140,16 @@ def _digits(split: str) -> ImageSet:
         from sklearn.datasets import load_digits
     except ImportError:
         raise DataError("digits come with scikit-learn. Run: pip install 'steep[demo]'") from None
-    if split not in ("train", "test"):
-        raise unknown("split of digits", split, ("train", "test"))
     bundle = load_digits()
     pixels = np.rint(bundle.images * (255 / 16)).astype(np.uint8)[..., None]  # 0..16 → 0..255
     order = np.random.RandomState(0).permutation(len(pixels))  # the frozen generator: the same split for ever
-    rows = np.sort(order[:_DIGITS_TEST] if split == "test" else order[_DIGITS_TEST:])
+    tested = DIGITS.count("test")
+    rows = np.sort(order[:tested] if split == "test" else order[tested:])
     images = np.ascontiguousarray(pixels[rows])
     return ImageSet(
         images=images,
         labels=bundle.target[rows].astype(np.int64),
-        classes=tuple("0123456789"),
+        classes=DIGITS.classes,
         name="digits",
         split=split,
         origin="bundled with scikit-learn",
@@ -186,7 +160,6 @@ def _digits(split: str) -> ImageSet:
 def _folder(split: str, root: Path, size: int | None) -> ImageSet:
     if not root.is_dir():
         raise DataError(f"{root}: not a folder. Give root= the directory with one folder of pictures per class")
-    _check_split("folder", split)
     splits = [below for below in _SPLITS if class_names(root / below)]  # a class may be called train: it has no folders
     here = root
     if splits:
@@ -207,13 +180,7 @@ def _folder(split: str, root: Path, size: int | None) -> ImageSet:
     )
 
 
-def _check_split(name: str, split: str) -> None:
-    if split not in _SPLITS:
-        raise unknown(f"split of {name}", split, _SPLITS)
-
-
 def _arrays(split: str, root: Path) -> ImageSet:
-    _check_split("arrays", split)
     if root.suffix == ".npz":
         pixels, numbers = _from_npz(root)
     else:

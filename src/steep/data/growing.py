@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from steep.data.arrays import Images, write_header
 from steep.data.corrupted import encoded, picture_bytes
 from steep.data.imageset import ImageSet
+from steep.data.known import KNOWN
 from steep.files import flush, sync_folder
 
 
@@ -185,7 +186,7 @@ class PictureFolder(Growing):
     """corruption/severity/class/val_0.JPEG … Its sha256 is that of all files (`picture_bytes`) in picture order."""
 
     def _path(self, place: Path, index: int) -> Path:
-        part = {"tiny-imagenet": "val"}.get(self.data.name, self.data.split)
+        part = KNOWN[self.data.name].splits[self.data.split]
         return place / self.data.classes[int(self.data.labels[index])] / f"{part}_{index}.JPEG"
 
     def _written(self, place: Path, start: int, stop: int) -> Iterator[bytes]:

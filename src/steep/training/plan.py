@@ -7,13 +7,10 @@ from pathlib import Path
 
 import torch
 
-from steep.data import ImageSet, default_root, load, status
-from steep.data.known import KNOWN
-from steep.errors import unknown
+from steep.data import default_root, load, status
+from steep.data.known import data_set
 from steep.training.run import build
 from steep.training.spec import TrainingSpec
-
-_TINY_CLASSES = 200  # the one set whose class names are read from its files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +58,13 @@ def plan(spec: TrainingSpec, root: Path | None = None) -> Plan:
 
 def _look(spec: TrainingSpec, root: Path) -> tuple[int, int, tuple[int, int, int], str]:
     """Count pictures and classes and measure one picture (H, W, C), by the set's published facts if it has some."""
-    if spec.data not in KNOWN:  # bundled or the user's own: small, or here anyway
-        found: ImageSet = load(spec.data, spec.train_split, root, size=spec.size)
-        height, width, channels = found.images.shape[1:]
-        return len(found), len(found.classes), (height, width, channels), "ready"
-    known = KNOWN[spec.data]
-    if spec.data == "pacs":
-        if spec.domain is None or spec.domain not in known.parts:
-            raise unknown("domain of pacs", str(spec.domain), known.parts)
-        part, images = spec.domain, known.parts[spec.domain].count
-        images -= images // 10 if spec.train_split == "train" else 0
-    else:
-        if spec.train_split not in known.splits:
-            raise unknown(f"split of {spec.data}", spec.train_split, known.splits)
-        part = known.splits[spec.train_split]
-        images = known.parts[part].count
+    known = data_set(spec.data)
+    part = known.part(spec.train_split, spec.domain)
+    if not known.fetchable or known.shape is None:  # bundled or the user's own: small, or here anyway
+        images = load(spec.data, spec.train_split, root, size=spec.size)
+        height, width, channels = images.images.shape[1:]
+        return len(images), len(images.classes), (height, width, channels), "ready"
     states = {row.part: row.state for row in status(spec.data, root)}
     here = states[part] in ("ready", "files found")
     data = states[part] if here else f"{states[part]}. Run: steep data fetch {spec.data}"
-    return images, len(known.classes) or _TINY_CLASSES, known.shape, data
+    return known.count(spec.train_split, spec.domain), known.class_count, known.shape, data
