@@ -49,13 +49,25 @@ class SteepWarning(UserWarning):
     """Something works, but not the way the caller may think."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for a misspelt name, with its near match and everything that would have worked.
+def unknown(what: str, name: str, known: Iterable[str], listing: str = "") -> UnknownNameError:
+    """Build the error for a misspelt name: its near match, and the names that work or the command that lists them.
 
     >>> print(unknown("method", "tant", ["tea", "tent"]))
     unknown method 'tant': did you mean 'tent'? Known: tea, tent
+    >>> print(unknown("recipe", "mine", ["digits", "gradual"], listing="steep recipes"))
+    unknown recipe 'mine': steep recipes lists all 2
     """
     names = sorted(set(known))
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.65)  # two letters of three, as in tae for tea
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return UnknownNameError(f"unknown {what} {name!r}: {hint}Known: {', '.join(names)}")
+    rest = f"{listing} lists all {len(names)}" if listing else f"Known: {', '.join(names)}"
+    return UnknownNameError(f"unknown {what} {name!r}: {hint}{rest}")
+
+
+def install_extra(extra: str) -> str:
+    """Say how to install what an optional feature needs; steep is on no package index yet, so from a checkout.
+
+    >>> install_extra("hub")
+    "Run, in a checkout of steep: pip install '.[hub]'"
+    """
+    return f"Run, in a checkout of steep: pip install '.[{extra}]'"

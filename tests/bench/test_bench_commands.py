@@ -212,7 +212,7 @@ def test_ctrl_c_ends_with_what_is_stored(tmp_path: Path, capsys: pytest.CaptureF
 def test_an_unreachable_cluster_is_said_within_seconds(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("ray", reason='needs: pip install "steep[ray]"')
+    pytest.importorskip("ray", reason="needs: pip install '.[ray]'")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     begun = time.monotonic()
     words = ["bench", "digits", "--store", str(tmp_path), "--set", "weights=untrained", "--engine", "ray"]
@@ -229,7 +229,7 @@ def test_without_ray_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["bench", "digits", "--store", str(tmp_path), "--set", "weights=untrained", "--engine", "ray"]
-    assert 'pip install "steep[ray]"' in failing(capsys, *words)
+    assert "pip install '.[ray]'" in failing(capsys, *words)
 
 
 def test_the_catalogues(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_two_processes_on_one_store_divide_the_work(tmp_path: Path) -> None:
 
 
 def test_ray_with_a_killed_worker_gives_the_rows_of_the_local_engine(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason='needs: pip install "steep[ray]"')
+    pytest.importorskip("ray", reason="needs: pip install '.[ray]'")
     found = told("ray", tmp_path)
     assert found["killed"] == 1
     assert found["failed"] == []

@@ -202,3 +202,19 @@ def test_a_warning_is_one_line(
     finally:
         frost._pictures.cache_clear()
         frost.atlas.cache_clear()
+
+
+@pytest.mark.parametrize(("name", "near"), [("tae", "tea"), ("tea-fst", "tea-fast"), ("test-time", None), ("x", None)])
+def test_only_a_near_name_is_offered(name: str, near: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", name]) == 2
+    err = capsys.readouterr().err
+    assert (f"'{near}'?" in err) == (near is not None)
+    assert ("did you mean" in err) == (near is not None)
+
+
+def test_an_unknown_recipe_does_not_list_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "digts"]) == 2
+    err = capsys.readouterr().err
+    assert "'digits'" in err
+    assert "steep recipes" in err
+    assert len(err) < 200

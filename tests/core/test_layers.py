@@ -101,7 +101,7 @@ def test_nothing_to_adapt_lists_what_there_is():
             steep.adapt(plain, method)
     with pytest.raises(NothingToAdaptError, match="matches no parameter"):
         steep.adapt(net(), "tent", params="no such name")
-    with pytest.raises(UnknownNameError, match="'convolution': did you mean 'conv'"):
+    with pytest.raises(UnknownNameError, match="'convolution'"):
         steep.adapt(net(), "tent", params=["convolution"])
     for bad in ("", "["):
         with pytest.raises(InputError, match="a regular expression"):

@@ -82,7 +82,7 @@ def test_a_remark_is_said_whatever_the_paper_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("slip", "said"),
     [
-        (GOOD.replace('"bn"', '"bm"'), "did you mean 'bn'"),
+        (GOOD.replace('"bn"', '"bm"'), "unknown method"),
         (GOOD.replace("cifar10-c", "cifar10c"), "did you mean 'cifar10-c'"),
         (GOOD.replace("wrn-28-10", "wrn-28"), "did you mean 'wrn-28-10'"),
         (GOOD.replace("severities = [5]", "severities = [4]"), "expected severities of the paper's tables"),

@@ -175,7 +175,7 @@ def test_without_altair_the_tables_still_come(monkeypatch: pytest.MonkeyPatch) -
     page = Page(html(build([row("source", "fog", 0.5, energy_before=-1.0, energy_after=-2.0), row("tea", "fog", 0.8)])))
     assert [line[0] for line in page.tables["heat"]] == ["method", "tea", "source"]
     assert "altair not installed" in page.text
-    assert "pip install 'steep[report]'" in page.text
+    assert "pip install '.[report]'" in page.text
     assert not any("vega" in source for source in page.scripts.values() if "vegaEmbed" not in source)
 
 

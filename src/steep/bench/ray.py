@@ -27,6 +27,7 @@ from steep.bench.sources import KEPT_BYTES, Disk, Recent, Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.data import ImageSet
+from steep.errors import install_extra
 
 CONNECT_SECONDS = 5.0
 """How long an address may take to answer."""
@@ -91,7 +92,7 @@ def cluster(address: str) -> Iterator[Any]:
         # Inside steep.bench this module itself is called ray.
         ray = importlib.import_module("ray")
     except ImportError:
-        raise EngineError('engine ray: ray is not installed. Run: pip install "steep[ray]"') from None
+        raise EngineError(f"engine ray: ray is not installed. {install_extra('ray')}") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if address == "local":

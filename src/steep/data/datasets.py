@@ -17,7 +17,7 @@ from steep.data.arrays import Labels, as_images, as_labels, read_npy, resized, s
 from steep.data.formats import class_names, from_class_folders
 from steep.data.imageset import ImageSet
 from steep.data.known import DIGITS, KNOWN, VALIDATION_EVERY, data_set
-from steep.errors import DataError, InputError
+from steep.errors import DataError, InputError, install_extra
 
 NAMES = tuple(KNOWN)
 """What `load` knows; every one also with `-c` at the end."""
@@ -139,7 +139,7 @@ def _digits(split: str) -> ImageSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise DataError("digits come with scikit-learn. Run: pip install 'steep[demo]'") from None
+        raise DataError(f"digits come with scikit-learn. {install_extra('demo')}") from None
     bundle = load_digits()
     pixels = np.rint(bundle.images * (255 / 16)).astype(np.uint8)[..., None]  # 0..16 → 0..255
     order = np.random.RandomState(0).permutation(len(pixels))  # the frozen generator: the same split for ever

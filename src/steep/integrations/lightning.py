@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from steep.core.adapter import Adapter
 from steep.core.method import Method
-from steep.errors import InputError
+from steep.errors import InputError, install_extra
 from steep.methods import adapt
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as missing:
-    raise InputError("steep.integrations.lightning needs lightning. Run: pip install 'steep[lightning]'") from missing
+    raise InputError(f"steep.integrations.lightning needs lightning. {install_extra('lightning')}") from missing
 
 
 class AdaptCallback(Callback):

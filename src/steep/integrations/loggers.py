@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from steep.core.adapter import Adapter
-from steep.errors import InputError
+from steep.errors import InputError, install_extra
 from steep.files import explained, make_folder
 
 
@@ -91,7 +91,7 @@ class TensorBoard(_Logger):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise InputError("TensorBoard: needs tensorboard. Run: pip install 'steep[tensorboard]'") from error
+            raise InputError(f"TensorBoard: needs tensorboard. {install_extra('tensorboard')}") from error
         return SummaryWriter(self.folder)
 
     def write(self, report: dict[str, Any]) -> None:

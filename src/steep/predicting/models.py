@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from steep import models
 from steep.data import default_root
-from steep.errors import CheckpointError, InputError, unknown
+from steep.errors import CheckpointError, InputError, install_extra, unknown
 from steep.models import checkpoints
 from steep.models.hub import Wants, wanted
 
@@ -230,7 +230,7 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         missing = (error.name or name).partition(".")[0]
-        raise InputError(f"this model needs {missing}. Run: pip install 'steep[hub]'") from error
+        raise InputError(f"this model needs {missing}. {install_extra('hub')}") from error
 
 
 def _made(name: str, make: Callable[[], _Made]) -> _Made:

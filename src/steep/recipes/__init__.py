@@ -33,7 +33,7 @@ def read(name: str) -> dict[str, Any]:
     if name.endswith(".toml"):
         path = Path(name).expanduser()
         if not path.is_file():
-            raise InputError(f"recipe: no file {name}. The packaged recipes go by name: {', '.join(names())}")
+            raise InputError(f"recipe: no file {name}. steep recipes lists those that go by name")
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -41,7 +41,7 @@ def read(name: str) -> dict[str, Any]:
     else:
         packaged = resources.files(__name__) / f"{name}.toml"
         if name == "paper" or not packaged.is_file():
-            raise unknown("recipe", name, names())
+            raise unknown("recipe", name, names(), listing="steep recipes")
         text = packaged.read_text(encoding="utf-8")
     try:
         table = tomllib.loads(text)

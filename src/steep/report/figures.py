@@ -23,7 +23,7 @@ from steep.report.tables import MEAN, SPEED, Line, Table, by_severity, plain
 
 Record: TypeAlias = dict[str, Any]
 
-EXTRA = "pip install 'steep[report]'"
+EXTRA = "pip install '.[report]'"
 _BINS = 10
 
 

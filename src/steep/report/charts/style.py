@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from steep.errors import InputError
+from steep.errors import InputError, install_extra
 from steep.report.tables import short
 
 COLOURS = {
@@ -89,7 +89,7 @@ def altair() -> Any:
     try:
         import altair as alt
     except ImportError as error:
-        raise InputError("charts: expected altair to be installed. Run: pip install 'steep[report]'") from error
+        raise InputError(f"charts: expected altair to be installed. {install_extra('report')}") from error
     return alt
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from steep.errors import InputError, unknown
+from steep.errors import InputError, install_extra, unknown
 from steep.files import writing
 from steep.report.charts.rows import Rows, figures
 from steep.report.charts.style import altair
@@ -79,7 +79,7 @@ def render(form: str) -> Callable[[dict[str, Any]], bytes]:
     try:
         import vl_convert
     except ImportError as error:
-        raise InputError(f"{form}: expected vl-convert to be installed. Run: pip install 'steep[report]'") from error
+        raise InputError(f"{form}: expected vl-convert to be installed. {install_extra('report')}") from error
     makers: dict[str, Callable[[dict[str, Any]], bytes]] = {
         "png": lambda spec: bytes(vl_convert.vegalite_to_png(spec, scale=2)),
         "svg": lambda spec: str(vl_convert.vegalite_to_svg(spec)).encode(),
