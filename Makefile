@@ -42,7 +42,7 @@ bench: $(READY)  ## how fast adaptation is on this machine's processor, beside a
 
 docs: $(READY)   ## the results page from results/, and the documentation site, into site/; strict, offline
 	rm -rf docs/images/results  # a picture whose rows are gone must go too
-	$(BIN)/steep report results --format docs --title Results --explanations results/explanations.toml \
+	$(BIN)/python -m tools.results_page results --explanations results/explanations.toml \
 	    --figures docs/images/results --out docs/results.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 

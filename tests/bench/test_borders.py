@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks import borders
-
 import steep
+from benchmarks import borders
 from steep.data import ImageSet
 from steep.training import draw
 

@@ -11,7 +11,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.class_order import main
-
 from steep.models import build, checkpoints
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.kept_buffer import accuracies
-
 from steep.data import load
 
 

@@ -14,7 +14,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import reproduce
 from benchmarks.reproduce import JOBS, Job
-
 from steep.bench.recipe import plan
 from steep.bench.rows import read
 

@@ -37,7 +37,9 @@ def test_everything_is_inside(wheel: Path) -> None:
     assert tracked <= inside
     assert {"steep/py.typed", "steep/assets/cifar10-wrn-40-2.safetensors", "steep/recipes/paper.toml"} <= inside
     assert [name for name in inside if name.endswith("licenses/LICENSE")]
-    assert not [name for name in inside if name.startswith(("tests", "docs", "benchmarks", "examples"))]
+    assert not [
+        name for name in inside if name.startswith(("tests", "docs", "benchmarks", "examples", "tools", "experiments"))
+    ]
     assert wheel.stat().st_size < 20 * 2**20
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_tables import row
 
+from made_rows import row
 from steep.bench.rows import encode
 from steep.cli import main
 

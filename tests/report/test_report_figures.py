@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_report_tables import NASTY, row
+from test_report_tables import NASTY
 
+from made_rows import row
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.errors import InputError
-from steep.report.docs import docs
 from steep.report.export import write
 from steep.report.runs import Runs, Source, read
+from tools.results_page.page import docs
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from test_report_page import SRC, Page
 
 from steep.report import page as page_module
 from steep.report.charts.writing import as_csv
-from steep.report.docs import docs
 from steep.report.figures import Figure, of
 from steep.report.page import html
 from steep.report.runs import read
 from steep.report.tables import Table, build
+from tools.results_page.page import docs
 
 Raw = list[dict[str, Any]]
 
@@ -172,7 +172,7 @@ def test_speed_and_memory(table: Table, by_method: dict[str, Raw]) -> None:
 
 
 def test_accuracy_against_severity() -> None:
-    from test_report_tables import row
+    from made_rows import row
 
     rows = [row("tea", s, a - level / 10, level) for level in (1, 2) for s, a in (("fog", 0.9), ("snow", 0.7))]
     both = build(rows)[-1]

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_tables import one, paper_rows, row
+from test_report_tables import one, paper_rows
 
+from made_rows import row
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.report import page as page_module

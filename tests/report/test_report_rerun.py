@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_tables import row
 
+from made_rows import row
 from steep.bench.recipe import plan
 from steep.bench.rows import Row, read
 from steep.bench.spec import Cell
@@ -51,7 +51,7 @@ def test_the_stored_rows_give_their_own_grid(stored: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["digits", "digits-continual", "digits-gradual", "digits-label-shift", "before-after", "table-3-pacs"]
+    "name", ["digits", "digits-continual", "digits-gradual", "digits-label-shift", "label-shift", "table-3-pacs"]
 )
 def test_every_kind_of_recipe_comes_back(name: str, tmp_path: Path) -> None:
     rows = rows_of(plan(name, require=False, limit=50).cells)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from test_report_page import Page
-from test_report_tables import row
 
+from made_rows import row
 from steep.bench.rows import StoreError, encode
 from steep.cli import main
 from steep.errors import InputError

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from made_rows import row
 from steep.errors import InputError
 from steep.metrics import average_accuracy, mean_corruption_error, over_seeds
 from steep.report import statistics
@@ -17,48 +18,6 @@ from steep.report.formats import FORMATS, as_csv, grid, latex, markdown, termina
 from steep.report.paper import benchmark
 from steep.report.summary import headline
 from steep.report.tables import ECE, MCE, MEAN, Table, build
-
-SPEC: dict[str, Any] = {
-    "data": "digits-c",
-    "source": "",
-    "model": "wrn-10-1",
-    "weights": "digits",
-    "weights_sha256": "ab" * 32,
-    "protocol": "reset",
-    "delta": None,
-    "batch_size": 100,
-    "size": None,
-    "channels": None,
-    "limit": None,
-    "precision": "float32",
-    "setting": "paper",
-    "predict": "before",
-    "steps": 1,
-    "episodic": False,
-    "guard": "off",
-    "hyper": {},
-    "seed": 0,
-}
-BARS = {"counts": [0, 10], "confidence": [0.0, 0.75], "accuracy": [0.0, 0.5]}
-
-
-def row(method: str, shift: str, accuracy: float, severity: int = 5, seed: int = 0, **more: Any) -> dict[str, Any]:
-    spec = {**SPEC, "method": method, "shift": shift, "severity": severity, "seed": seed, "label": method}
-    spec |= {key: more.pop(key) for key in list(more) if key in SPEC or key == "label"}
-    return {
-        "schema": 1,
-        "key": repr(sorted(map(repr, spec.items()))),
-        "spec": spec,
-        "accuracy": accuracy,
-        "error": 1 - accuracy,
-        "n": 10,
-        "images_per_s": 100.0,
-        "calibration": BARS,
-        "segments": [],
-        "finished": "2026-01-01",
-        "env": {"device": "NVIDIA H200", "commit": "c" * 40, "versions": {"steep": "1.0"}},
-        **more,
-    }
 
 
 def one(rows: list[dict[str, Any]]) -> Table:

@@ -22,19 +22,15 @@ def report(
         str | None,
         typer.Option(
             "--format",
-            help="terminal (default), markdown, latex, csv, html or docs; of figures: png,svg,pdf,html,json.",
+            help="terminal (default), markdown, latex, csv or html; of figures: png,svg,pdf,html,json.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A file to write instead of the screen.")] = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", help="A folder for every figure, and its data as CSV; of docs: for its pictures."),
+        typer.Option("--figures", help="A folder for every figure, and its data as CSV."),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="Of the page (default: the runs' names).")] = None,
-    reasons: Annotated[
-        Path | None,
-        typer.Option("--explanations", help="Of docs: a .toml file that says why numbers differ from the paper's."),
-    ] = None,
 ) -> None:
     """Show what was measured: tables, figures, one page for a browser.
 
@@ -49,22 +45,15 @@ def report(
     Example: steep report runs/appendix-cifar10 runs/clean-cifar10 --format markdown
 
     Example: steep report runs/table-1-cifar10 --format latex --out table.tex
-
-    Example: steep report results --format docs --explanations results/explanations.toml --out docs/results.md
     """
-    from steep.errors import InputError, unknown
+    from steep.errors import unknown
     from steep.report.formats import FORMATS
     from steep.report.runs import read
 
-    pages = (*FORMATS, "html", "docs")
+    pages = (*FORMATS, "html")
     if figures is None and form is not None and form not in pages:  # before anything is read
         raise unknown("format", form, pages)
-    if reasons is not None and form != "docs":
-        raise InputError("--explanations: is for --format docs, got another format. Add --format docs")
     found = read(runs)
-    if form == "docs":
-        _write(_docs(found, title, reasons, figures, out), out)
-        return
     if figures is not None:
         from steep.report.export import write
 
@@ -84,21 +73,6 @@ def _write(text: str, out: Path | None) -> None:
         file.write(text.encode())
 
 
-def _docs(found: Runs, title: str | None, reasons: Path | None, figures: Path | None, out: Path | None) -> str:
-    from steep.report.docs import docs
-    from steep.report.explanations import read
-    from steep.report.plates import Plates
-
-    home = None if out is None else out.parent
-    return docs(
-        found,
-        title or _named(found),
-        reasons=read(reasons) if reasons is not None else (),
-        plates=Plates(figures, home or Path()) if figures is not None else None,
-        home=home,
-    )
-
-
 def _named(found: Runs) -> str:
     return ", ".join(dict.fromkeys(source.name for source in found.sources))
 
@@ -110,7 +84,7 @@ def _text(found: Runs, form: str, title: str | None) -> str:
     from steep.report.tables import build
 
     if not found.rows and form in FORMATS:
-        raise InputError(f"{form}: expected rows of a bench, got others only. Choose --format html, or docs")
+        raise InputError(f"{form}: expected rows of a bench, got others only. Choose --format html")
     tables = build(found.rows) if found.rows else []
     if form == "html":
         return html(tables, title or _named(found), sources=found.sources, analyses=found.analyses, notes=found.notes)

@@ -8,36 +8,16 @@ from typing import Any
 
 import pytest
 from scipy import stats
-from test_report_tables import row
 
+from made_rows import ABOUT, Rows, cell, grid, ten
 from steep.analysis.ranks import spearman
 from steep.report import claims
-from steep.report.claims import FAILS, HOLDS, NOISE, UNKNOWN, Claim, across
+from steep.report.claims import FAILS, HOLDS, NOISE, UNKNOWN, Claim
 from steep.report.noise import Measured, accuracy, calibration
 from steep.report.paper import benchmark
 from steep.report.statistics import chance_of, rank_correlation
 from steep.report.tables import build
-
-Rows = list[dict[str, Any]]
-METHODS = ("source", "bn", "dua", "pl", "shot", "tent", "eta", "eata", "sar", "tea")
-ABOUT = {"data": "cifar10-c", "model": "wrn-28-10", "batch_size": 200}
-
-
-def cell(method: str, shift: str, accuracy: float, severity: int = 5, n: int = 10_000, **more: Any) -> dict[str, Any]:
-    return row(method, shift, accuracy, severity, **{**ABOUT, **more, "n": n, "run": more.pop("run", "a")})
-
-
-def grid(accuracies: dict[str, float], severities: tuple[int, ...] = (5,), **more: Any) -> Rows:
-    return [
-        cell(name, shift, value, level, **more)
-        for name, value in accuracies.items()
-        for shift in benchmark()
-        for level in severities
-    ]
-
-
-def ten(tea: float, rest: float = 0.7) -> dict[str, float]:
-    return {**dict.fromkeys(METHODS, rest), "source": 0.5, "tea": tea}
+from tools.results_page.claims import across
 
 
 def found(rows: Rows, text: str, where: str, analyses: Rows | None = None) -> Claim:

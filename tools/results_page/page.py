@@ -12,17 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from steep.bench.rows import Row
-from steep.report import claims, domains, explanations
-from steep.report.chapters import BEYOND, OTHERS, PAPER, Chapters, has_mean, own_name, part
-from steep.report.expected import command, coverage
-from steep.report.explanations import Explanation
+from steep.report import claims
 from steep.report.figures import analysed
 from steep.report.formats import bold, entry, grid, in_markdown, number, pipes, signed
-from steep.report.plates import Plates
 from steep.report.runs import Runs, Source
 from steep.report.summary import facts, facts_of_analyses, headline, main_column, ranked, titles
 from steep.report.tables import CLEAN, ECE, MCE, MEAN, SPEED, Line, Table, plain, short
-from steep.report.trainings import decisive, named, retrain
+from tools.results_page import domains, explanations
+from tools.results_page.chapters import BEYOND, OTHERS, PAPER, Chapters, has_mean, own_name, part
+from tools.results_page.claims import across
+from tools.results_page.expected import command, coverage
+from tools.results_page.explanations import Explanation
+from tools.results_page.plates import Plates
+from tools.results_page.trainings import decisive, named, retrain
 
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MANY = 12  # lines of a table that stays in sight
@@ -55,7 +57,7 @@ def docs(
     page = _Page(part(runs.rows), runs.rows, runs.analyses, trainings, reasons, plates)
     parts = [
         f"# {in_markdown(plain(title))}",
-        "Made from stored rows by `steep report --format docs`; only sentences of explanation were typed.",
+        "Made from stored rows by `python -m tools.results_page`; only sentences of explanation were typed.",
         *page.claims(),
         *page.chapters(PAPER),
         *page.analyses(),
@@ -91,7 +93,7 @@ class _Page:
         self.said: set[str] = set()  # explanations that stand in full on the page already
         paper = any(found.rankings.get(name) for name in PAPER)
         # a page of digits has nothing to say of the paper's claims
-        held = claims.across(found.tables, analyses, found.tuned) if paper or analyses else []
+        held = across(found.tables, analyses, found.tuned) if paper or analyses else []
         self.claimed = [replace(one, weights=self.trained.get(one.weights, one.weights)) for one in held]
 
     def claims(self) -> Iterator[str]:

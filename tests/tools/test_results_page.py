@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_claims import Rows, cell, grid, ten
 
+from made_rows import Rows, cell, grid, ten
 from steep import recipes
 from steep.bench.rows import encode
-from steep.cli import main
 from steep.errors import InputError
-from steep.report.chapters import CIFAR10, CIFAR100, GROUP_NORM, OTHERS, PACS, SHIPPED, STREAMS, TINY, part
-from steep.report.docs import docs
-from steep.report.expected import command, coverage
-from steep.report.explanations import Explanation
 from steep.report.runs import Runs, Source, read
 from steep.report.tables import build
-from steep.report.trainings import DEFAULTS, named, retrain
 from steep.training import TrainingSpec, train
+from tools.results_page.__main__ import main
+from tools.results_page.chapters import CIFAR10, CIFAR100, GROUP_NORM, OTHERS, PACS, SHIPPED, STREAMS, TINY, part
+from tools.results_page.expected import command, coverage
+from tools.results_page.explanations import Explanation
+from tools.results_page.page import docs
+from tools.results_page.trainings import DEFAULTS, named, retrain
 
 GN = "resnet-50-gn"
 PIXEL = base64.b64decode(
@@ -359,7 +359,7 @@ def test_the_page_says_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (grid({"source": 0.5}), "steep bench before-after --only method=source"),
+        (grid({"source": 0.5}), "steep bench experiments/before-after.toml --only method=source"),
         (grid(ten(0.9)),
          "steep bench appendix-cifar10 --only method=" + ",".join(sorted(ten(0.9))) + " --only setting=paper"),
         (grid(ten(0.9)) + grid({"tent": 0.7}, setting="tuned") + grid({"tent": 0.7}, seed=3),
@@ -367,7 +367,7 @@ def test_the_page_says_what_is_missing() -> None:
         (grid({"source": 0.5}, (4, 5)),
          "steep bench table-1-cifar10 --only method=source --only severity=4,5 --only setting=paper"),
         (grid({"bn": 0.5}, limit=50, precision="bfloat16"),
-         "steep bench before-after --only method=bn --limit 50 --set precision=bfloat16"),
+         "steep bench experiments/before-after.toml --only method=bn --limit 50 --set precision=bfloat16"),
         (stream("mixed"), "steep bench mixed --only method=tea --only setting=paper"),
         (grid({"source": 0.5}, data="other"), None),
     ],
@@ -406,8 +406,7 @@ def test_pictures_and_links_by_command(tmp_path: Path, capsys: pytest.CaptureFix
     (results / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in flat), encoding="utf-8")
     out = tmp_path / "docs" / "results.md"
     out.parent.mkdir()
-    told = ["--format", "docs", "--out", str(out), "--figures", str(out.parent / "images"), "--title", "Results"]
-    assert main(["report", str(results), *told]) == 0
+    assert main([str(results), "--out", str(out), "--figures", str(out.parent / "images")]) == 0
     text = out.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#]+)\)", text)
     assert {"../results/cifar.jsonl", "../results/samples.jsonl", "../results/README.md"} <= set(links)

@@ -26,8 +26,8 @@ from typing import Any
 
 from steep import recipes
 from steep.errors import InputError, unknown
-from steep.report import quoting
 from steep.report.tables import CLEAN, MCE, MEAN, Line, Table, plain
+from tools.results_page import quoting
 
 ALLOWED = 1.0
 """Points; a number that is farther from the paper's has to be explained."""

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_claims import grid, ten
 
+from made_rows import grid, ten
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.errors import InputError, UnknownNameError
-from steep.report.explanations import NONE, Explanation, notes, read, remarks
 from steep.report.tables import build
+from tools.results_page.explanations import NONE, Explanation, notes, read, remarks
 
 HOME = Path(__file__).parents[2]
 GOOD = '[[explanation]]\ndata = "cifar10-c"\nmodel = "wrn-28-10"\nseverities = [5]\nmethods = ["bn"]\ntext = "Why."\n'

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from steep import recipes
-from steep.report.claims.choosing import MODEL, fitting, limited, named
 from steep.report.claims.table import average, first
 from steep.report.claims.verdict import UNKNOWN, Claim, baselines, decided, line_of, missing, origin, viewed
 from steep.report.formats import number, signed
 from steep.report.tables import MCE, MEAN, Table
+from tools.results_page.claims.choosing import MODEL, fitting, limited, named
 
 GROUP_NORM = "resnet-50-gn"
 SEVERE = [5]

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from reading import HOME
-from steep.cli import main
-from steep.report.explanations import read
+from steep.report.runs import read
+from tools.results_page import explanations
+from tools.results_page.page import docs
+from tools.results_page.plates import Plates
+
+HOME = Path(__file__).parents[2]
 
 
 def test_the_committed_page_is_what_the_rows_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HOME)
-    monkeypatch.setattr("steep.report.plates.render", lambda form: lambda spec: b"")
-    monkeypatch.setattr("steep.report.plates._small", bytes)
-    monkeypatch.setattr("steep.report.plates.put", lambda path, content: path)  # drawing takes longest, and is tested
-    # under its own name, so that links are the same, but not written
-    made: list[str] = []
-    monkeypatch.setattr("steep.cli.report._write", lambda text, out: made.append(text))
-    told = "report results --format docs --title Results --explanations results/explanations.toml"
-    assert main([*told.split(), "--figures", "docs/images/results", "--out", "docs/results.md"]) == 0
+    monkeypatch.setattr("tools.results_page.plates.render", lambda form: lambda spec: b"")
+    monkeypatch.setattr("tools.results_page.plates._small", bytes)
+    monkeypatch.setattr("tools.results_page.plates.put", lambda path, content: path)  # drawing takes longest
+    made = docs(
+        read([Path("results")]),
+        reasons=explanations.read(Path("results/explanations.toml")),
+        plates=Plates(Path("docs/images/results"), Path("docs")),
+        home=Path("docs"),
+    )
     committed = (HOME / "docs" / "results.md").read_text(encoding="utf-8")
-    assert made == [committed], "rows or explanations have changed. Run: make docs"
-
-
-def test_the_makefile_says_the_same() -> None:
-    words = (HOME / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ").split()
-    told = "report results --format docs --title Results --explanations results/explanations.toml"
-    told += " --figures docs/images/results --out docs/results.md"
-    assert told in " ".join(words)
+    assert made == committed, "rows or explanations have changed. Run: make docs"
 
 
 def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
@@ -48,7 +46,11 @@ def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
     pairs = [f"{z} instead of {b} on {name}" for z, b, name in zip(zeros, own, names, strict=True)]
     black, reflected, crops = shown["zeros", "batch"], shown["reflect", "batch"], shown["zeros", "zeros"]
     lost = found["zeros", "source"][0] - found["zeros", "batch"][0]
-    (said,) = (one.text for one in read(HOME / "results" / "explanations.toml") if one.evidence == "borders-cpu.jsonl")
+    (said,) = (
+        one.text
+        for one in explanations.read(HOME / "results" / "explanations.toml")
+        if one.evidence == "borders-cpu.jsonl"
+    )
     for words in (
         f"{', '.join(pairs[:3])} and {pairs[3]}",
         f"mirrored crops do nothing ({', '.join(mirrored)})",

@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from steep.bench.rows import Row
-from steep.report.claims.choosing import CORRUPTED, EVERY, MODEL, fitting, limited, named
 from steep.report.claims.verdict import FAILS, HOLDS, NOISE, Claim, line_of, missing, origin, told, viewed
 from steep.report.figures import energy_points
 from steep.report.formats import number
 from steep.report.paper import benchmark
 from steep.report.statistics import chance_of, rank_correlation
 from steep.report.tables import Table
+from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, fitting, limited, named
 
 SURE = 0.05  # the chance, by shuffling, under which a correlation counts
 

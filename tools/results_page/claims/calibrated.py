@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from steep import recipes
 from steep.bench.rows import Row
-from steep.report.claims.choosing import MODEL, about, limited
 from steep.report.claims.verdict import Claim, decided, line_of, missing, origin, told
 from steep.report.formats import number
 from steep.report.noise import Calibration, Measured, calibrated, calibration, places, whole_seeds
 from steep.report.paper import benchmark
 from steep.report.tables import Table
+from tools.results_page.claims.choosing import MODEL, about, limited
 
 COMPARED = ("source", "tent", "shot", "tea")
 _SETS = {"clean": "CIFAR-10, clean", "corrupted": "cifar10-c, 15 corruptions at severity 5 as one set"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from steep import recipes
@@ -15,6 +16,7 @@ from steep.bench.rows import Row
 from steep.report.paper import benchmark
 from steep.report.tables import Table, plain
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 Wanted: TypeAlias = tuple[str, str, int, str]  # source, shift, severity, label
 _DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 _SHIFT_BY_SHIFT = ("reset", "label-shift")
@@ -73,7 +75,8 @@ def command(table: Table) -> str | None:
     if not fits:
         return None
     _, name, recipe, wanted = min(fits, key=lambda fit: fit[:2])
-    words = ["steep bench", name]
+    own = EXPERIMENTS / f"{name}.toml"
+    words = ["steep bench", f"{EXPERIMENTS.name}/{own.name}" if own.exists() else name]
     if {p[3] for p in wanted} != labels:
         words.append(f"--only method={','.join(sorted(labels))}")
     severities = sorted({p[2] for p in have})  # that of clean images is 0
@@ -180,7 +183,8 @@ def _same(recipe: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
 
 @functools.cache
 def _recipes() -> dict[str, dict[str, Any]]:
-    return {name: recipes.read(name) for name in recipes.names("bench")}
+    packaged = {name: recipes.read(name) for name in recipes.names("bench")}
+    return packaged | {path.stem: recipes.read(str(path)) for path in sorted(EXPERIMENTS.glob("*.toml"))}
 
 
 def _wanted(recipe: Mapping[str, Any]) -> set[Wanted]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from steep.bench.rows import Row
-from steep.report.claims.calibrated import best_calibrated
-from steep.report.claims.energy import correlates
-from steep.report.claims.ranking import best, best_of_tuned
-from steep.report.claims.samples import closer
-from steep.report.claims.sensitivity import stable
-from steep.report.claims.severity import grows, mild
 from steep.report.claims.verdict import UNKNOWN, Claim
 from steep.report.tables import Table
+from tools.results_page.claims.calibrated import best_calibrated
+from tools.results_page.claims.energy import correlates
+from tools.results_page.claims.ranking import best, best_of_tuned
+from tools.results_page.claims.samples import closer
+from tools.results_page.claims.sensitivity import stable
+from tools.results_page.claims.severity import grows, mild
 
 
 def across(tables: Sequence[Table], analyses: Sequence[Row] = (), tuned: Sequence[Table] = ()) -> list[Claim]:

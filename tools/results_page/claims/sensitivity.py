@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from steep.bench.rows import Row
-from steep.report.claims.choosing import MODEL, about, limited
 from steep.report.claims.verdict import Claim, baselines, decided, missing, told
 from steep.report.formats import number
 from steep.report.noise import Measured, Point, accuracy, places
 from steep.report.tables import Table
+from tools.results_page.claims.choosing import MODEL, about, limited
 
 STABLE = 1.0  # points; as much as a difference to the paper may be before it has to be explained
 RANGES = {"sgld_rate": ("SGLD rate", 0.001, 0.4), "sgld_steps": ("SGLD steps", 1, 200)}  # TEA paper, appendix

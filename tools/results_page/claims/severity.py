@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from steep.bench.rows import Row
-from steep.report.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, named
 from steep.report.claims.verdict import FAILS, HOLDS, NOISE, Claim, baselines, decided, line_of, missing, origin
 from steep.report.formats import number, signed
 from steep.report.noise import Measured, accuracy, places
 from steep.report.paper import benchmark
 from steep.report.tables import Line, Table
+from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, named
 
 
 @dataclass(frozen=True)

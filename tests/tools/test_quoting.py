@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_claims import grid
 
+from made_rows import grid
 from steep.bench.rows import encode
 from steep.errors import InputError
-from steep.report.quoting import fill
+from tools.results_page.quoting import fill
 
 ABOUT = {"data": "cifar10-c", "model": "wrn-28-10", "source": ""}
 
