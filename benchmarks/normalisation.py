@@ -35,7 +35,7 @@ FEEDS = {
 
 def judged(x: Tensor, model: Classifier) -> tuple[float, float, bool]:
     """Distance, how much better the best rescaling is, and whether there would be a warning."""
-    with input_scale.Watch(model) as watch:
+    with input_scale.ScaleProbe(model) as watch:
         model(x)
     distance = float(watch.distances[0])
     first, _ = min(input_scale._distances(change(x), model) for change in input_scale._rescalings(x).values())

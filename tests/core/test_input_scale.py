@@ -203,7 +203,7 @@ def test_looking_leaves_no_trace(wrn, patches, method, monkeypatch):
         assert torch.equal(one, two)
         assert torch.equal(one, three)
     hooks = [hook for module in looking.model.modules() for hook in module._forward_pre_hooks.values()]
-    assert not [hook for hook in hooks if "Watch" in getattr(hook, "__qualname__", "")]
+    assert not [hook for hook in hooks if "ScaleProbe" in getattr(hook, "__qualname__", "")]
 
 
 def test_drift_that_no_benchmark_has_is_no_mistake(wrn, patches):

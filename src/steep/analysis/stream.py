@@ -150,7 +150,12 @@ def _note(adapter: Adapter) -> dict[str, str | bool | None]:
     sure = final.moved and not isinstance(final.leap, Tensor)  # a leap on the device may not have happened
     note = raw.event or (final.note if sure else None)
     after = adapter.predict == "after" or not final.moved
-    return {"skipped": None if final.moved else final.note, "idle": final.idle, "after": after, "note": note}
+    return {
+        "skipped": None if final.moved else final.note,
+        "idle": final.reason_if_unused,
+        "after": after,
+        "note": note,
+    }
 
 
 def _line(about: dict[str, Any], values: Sequence[float]) -> Row:

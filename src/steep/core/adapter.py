@@ -22,7 +22,7 @@ from steep.core.dist.group import Distributed, Group, current, joined, within
 from steep.core.io import arguments, export, images, saving
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
-from steep.core.run.collapse import RESTING, Watch
+from steep.core.run.collapse import RESTING, CollapseMonitor
 from steep.core.run.contexts import fresh_casts, grads, kernels
 from steep.core.run.graph import Graphs
 from steep.core.run.guard import Guard, Raw
@@ -106,7 +106,7 @@ class Adapter:
         self.bad_images = bad_images
         self.deterministic = bool(deterministic)
         self.callbacks = arguments.functions("callbacks", callbacks)  # no state: a resumed adapter begins with none
-        self._watch = Watch()
+        self._watch = CollapseMonitor()
         self._graphs = Graphs(graph)
         self._fast = compile or graph
         self._group = joined(distributed)
@@ -179,7 +179,7 @@ class Adapter:
     def _answer(self, x: Tensor) -> Tensor:
         try:
             if x.shape[1:] not in self._shapes:
-                images.tried(x, self._state.model)
+                images.probe_forward(x, self._state.model)
                 self._shapes.add(x.shape[1:])
             return self._adapt_and_answer(x)
         except torch.cuda.OutOfMemoryError:
@@ -193,7 +193,7 @@ class Adapter:
         if self.episodic:
             self._guard.settle()
             self._state.restore(self._initial)
-        steps = [self._at_rest(x)] if self._watch.resting() else [self._step(x) for _ in range(self.steps)]
+        steps = [self._at_rest(x)] if self._watch.consume_rest_batch() else [self._step(x) for _ in range(self.steps)]
         logits = steps[-1].logits
         if self.predict == "after" and steps[-1].moved:
             predict = functools.partial(self.method.predict, self._state)
@@ -228,7 +228,7 @@ class Adapter:
     @torch.no_grad()
     def _answer_none(self, x: Tensor, good: Tensor) -> Tensor:
         """Answer a batch that has no good image."""
-        with images.taken(x):
+        with images.explain_forward_error(x):
             logits = spread(self._state.model(x[:0]), good)  # only the model knows the number of classes
         self._steps = [Step(logits, used=0, moved=False, note="no good image in the batch")]
         self._logits, self._event = logits, None
@@ -247,7 +247,7 @@ class Adapter:
                 if pieces >= len(x):
                     raise  # not even one image fits
                 pieces *= 2
-        self._steps = [Step(logits, used=0, moved=False, note=images.OUT_OF_MEMORY)]
+        self._steps = [Step(logits, used=0, moved=False, note=_out_of_memory(self.method))]
         self._logits, self._event = logits, None
         return logits
 
@@ -274,7 +274,7 @@ class Adapter:
                 energy_samples=None if final.energy_samples is None else float(final.energy_samples),
                 loss=None if final.loss is None or not used else float(final.loss),
                 used=used if harmful is None else 0,
-                skipped=None if moved else harmful or (final.idle if final.moved else final.note),
+                skipped=None if moved else harmful or (final.reason_if_unused if final.moved else final.note),
                 note=self._event or (final.note if moved and _happened(final) else None),
                 undone=self._guard.undone,
             )
@@ -394,3 +394,11 @@ def _overall(first: Tensor, last: Tensor) -> tuple[int, Tensor, Tensor]:
 def _happened(step: Step) -> bool:
     """Whether a step's note applies: one about a leap that was decided on the device is told by its flag."""
     return bool(step.leap) if isinstance(step.leap, Tensor) else True
+
+
+def _out_of_memory(method: Method[Any]) -> str:
+    advice = f"{method.memory_advice}, " if method.memory_advice else ""
+    return (
+        "out of GPU memory: the batch was answered in pieces without adapting. Lower the batch size, "
+        f"{advice}or use precision='bfloat16'"
+    )

@@ -1,6 +1,6 @@
-"""Numbers over a batch of images, on the device: nobody waits for them who does not ask.
+"""Batch reductions that never synchronise with the host.
 
-Filters are masks, not selections: how many images pass one is then no question that the host must have answered.
+Filters are masks, not selections, so the host need not know how many images pass one.
 Where several ranks each hold a part of the batch (`core/dist/`), the numbers are those of the whole batch.
 """
 
@@ -55,13 +55,13 @@ def total(sums: Tensor) -> Tensor:
     return whole
 
 
-def mine(n: int) -> slice:
+def rank_slice(n: int) -> slice:
     """Which of n things that every rank knows (chains, say) this rank works on."""
     scope = current()
     return slice(0, n) if scope is None else scope.group.part(n)
 
 
-def gathered(part: Tensor, n: int) -> Tensor:
+def gather(part: Tensor, n: int) -> Tensor:
     """All n things, from the part that each rank worked on."""
     scope = current()
     return part if scope is None else scope.group.gather(part, scope.group.parts(n))
@@ -87,18 +87,32 @@ def spread(chosen: Tensor, where: Tensor) -> Tensor:
     return values
 
 
-def unset(like: Tensor) -> Tensor:
-    """A moving average, of something that is never negative, before it has seen anything."""
-    return torch.full_like(like, -1.0, requires_grad=False)
+class MovingAverage:
+    """A moving average of something that is never negative. It lives in a tensor of the method's state, in place.
 
+    Until it has taken in a first value the tensor holds −1.
+    """
 
-def has_begun(average: Tensor) -> Tensor:
-    """Whether a moving average has seen anything."""
-    return (average >= 0).all()
+    def __init__(self, value: Tensor, momentum: float) -> None:
+        self.value, self.momentum = value, momentum
 
+    @staticmethod
+    def unset(like: Tensor) -> Tensor:
+        """Make the tensor for an average that has taken in nothing yet."""
+        return torch.full_like(like, -1.0, requires_grad=False)
 
-@torch.no_grad()
-def follow(average: Tensor, new: Tensor, momentum: float, when: Tensor) -> None:
-    """Let a moving average take in a new value, in place, where a flag on the device says so."""
-    taken = torch.where(has_begun(average), momentum * average + (1 - momentum) * new, new)
-    average.copy_(torch.where(when, taken, average))
+    @property
+    def started(self) -> Tensor:
+        """Whether it has taken in a value, as a flag on the device."""
+        return (self.value >= 0).all()
+
+    @torch.no_grad()
+    def update(self, new: Tensor, when: Tensor) -> None:
+        """Take in a new value, where a flag on the device says so."""
+        mixed = torch.where(self.started, self.momentum * self.value + (1 - self.momentum) * new, new)
+        self.value.copy_(torch.where(when, mixed, self.value))
+
+    @torch.no_grad()
+    def clear(self, when: Tensor) -> None:
+        """Forget everything, where a flag on the device says so."""
+        self.value.masked_fill_(when, -1.0)

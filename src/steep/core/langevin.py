@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steep.core.batch import mine
+from steep.core.batch import rank_slice
 from steep.core.classifier import as_logits, like_images
 from steep.core.losses import energy
 from steep.errors import InputError
@@ -34,7 +34,7 @@ def langevin(
     `clamp` keeps values in a range after each step; `grad_clip` bounds each chain's gradient norm. Of several ranks
     that work together each walks its part of the chains, and gives that.
     """
-    part = mine(len(start))
+    part = rank_slice(len(start))
     x = start.detach()[part]
     for _ in range(steps):
         x = x.requires_grad_(True)
@@ -129,7 +129,7 @@ class ReplayBuffer:
             self.images = None if images is None else images.clone()
         self._overwritten = []
 
-    def held(self) -> list[Tensor | None]:
+    def tensors(self) -> list[Tensor | None]:
         """Show the tensors in use, for a recorded graph to find moved."""
         return [self.images]
 

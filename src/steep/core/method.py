@@ -32,7 +32,7 @@ class Step(NamedTuple):
     moved: bool = True  # False: the model is as before, and so are its predictions
     leap: Tensor | bool = False  # True: a large move on purpose, such as a return to the source model
     note: str | None = None  # what a reader of the log should know; of a leap on the device, if it happened
-    idle: str | None = None  # why, if `used` turns out to be 0: "no reliable image"
+    reason_if_unused: str | None = None  # why, if `used` turns out to be 0: "no reliable image"
 
 
 @dataclass
@@ -40,7 +40,7 @@ class State:
     """Everything of a method that moves. Each field is saved, restored and reset; there is no other memory.
 
     A field may be a Classifier, an optimiser, a torch.Generator, a tensor, a list of tensors, a number, None, or
-    anything else with `snapshot()` and `restore()`; and `held()`, which lists its tensors, if graphs are to work.
+    anything else with `snapshot()` and `restore()`; and `tensors()`, which lists its tensors, if graphs are to work.
     """
 
     model: Classifier
@@ -170,6 +170,7 @@ class Method(abc.ABC, Generic[S]):
     name: ClassVar[str]
     paper: ClassVar[str]
     predicts: ClassVar[Moment]  # whether its paper answers with the model before or after the update
+    memory_advice: ClassVar[str] = ""  # settings to lower where a GPU is too small: "`chains` or `buffer_size`"
 
     @abc.abstractmethod
     def init(self, source: SourceModel) -> S:

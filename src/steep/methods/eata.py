@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from steep.core.classifier import Classifier, SourceModel
-from steep.core.io.images import alone, checked
+from steep.core.io.images import checked, images_of
 from steep.core.method import Moment
 from steep.errors import InputError, SteepWarning
 from steep.methods.eta import Eta, EtaState
@@ -74,7 +74,7 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     if isinstance(batches, Tensor):
         raise InputError("source: expected batches of images, got one tensor. Give a list of them: [x]")
     for batch in batches:
-        x, _ = checked(alone(batch), like, keep_bad=False)
+        x, _ = checked(images_of(batch), like, keep_bad=False)
         logits = model(x[: images - seen])
         loss = cross_entropy(logits, logits.detach().argmax(dim=1))
         for t, g in zip(total, torch.autograd.grad(loss, params, allow_unused=True), strict=True):

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from steep.core.batch import count, follow, has_begun, mean, unset
+from steep.core.batch import MovingAverage, count, mean
 from steep.core.classifier import SourceModel
 from steep.core.layers import Params
 from steep.core.losses import entropy
@@ -57,16 +57,16 @@ class Eta(Method[EtaState]):
         p = logits.detach().softmax(dim=1)
         e0 = self.margin * math.log(self.margin_classes or logits.shape[1])
         if state.mean_prediction is None:
-            state.mean_prediction = unset(p.new_empty(p.shape[1]))
-        known = state.mean_prediction
-        novel = cosine_similarity(known[None], p, dim=1).abs() < self.novelty
-        chosen = (h.detach() < e0) & (novel | ~has_begun(known))
+            state.mean_prediction = MovingAverage.unset(p.new_empty(p.shape[1]))
+        average = MovingAverage(state.mean_prediction, self.momentum)
+        novel = cosine_similarity(average.value[None], p, dim=1).abs() < self.novelty
+        chosen = (h.detach() < e0) & (novel | ~average.started)
         used = count(chosen)
         weight = (e0 - h.detach()).exp()
         loss = mean(weight * h, chosen) + self.penalty(state)
         descend(state.optimizer, loss, when=used > 0)
-        follow(known, mean(p, chosen), self.momentum, when=used > 0)
-        return Step(logits, loss=loss.detach(), used=used, idle="no reliable and novel image")
+        average.update(mean(p, chosen), when=used > 0)
+        return Step(logits, loss=loss.detach(), used=used, reason_if_unused="no reliable and novel image")
 
     def penalty(self, state: EtaState) -> Tensor | float:
         """Nothing holds ETA's parameters back."""

@@ -46,4 +46,4 @@ class PL(Method[DescentState]):
         loss = mean(cross_entropy(logits, labels, reduction="none"), confident)
         used = count(confident)
         descend(state.optimizer, loss, when=used > 0)
-        return Step(logits, loss=loss.detach(), used=used, idle=f"no prediction above {self.threshold}")
+        return Step(logits, loss=loss.detach(), used=used, reason_if_unused=f"no prediction above {self.threshold}")

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from steep.core.batch import count, follow, mean, unset
+from steep.core.batch import MovingAverage, count, mean
 from steep.core.classifier import SourceModel
 from steep.core.layers import Params
 from steep.core.losses import entropy
@@ -51,7 +51,9 @@ class Sar(Method[SarState]):
         """Batch statistics, SGD with momentum on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
         origin = [p.detach().clone() for p in model.adapted().values()]
-        return SarState(model, sgd(model, self.lr, self.momentum), origin, unset(model.anchor().new_empty(())))
+        return SarState(
+            model, sgd(model, self.lr, self.momentum), origin, MovingAverage.unset(model.anchor().new_empty(()))
+        )
 
     def step(self, state: SarState, x: Tensor) -> Step:
         """Two passes: the first finds the worst point nearby, the second gives the gradient there."""
@@ -68,16 +70,17 @@ class Sar(Method[SarState]):
             backward(loss)
         used = count(reliable)
         update(state.optimizer, when=used > 0)
-        follow(state.mean_entropy, loss.detach(), 0.9, when=used > 0)
-        collapsed = (used > 0) & (state.mean_entropy < self.recover_below)
+        average = MovingAverage(state.mean_entropy, momentum=0.9)
+        average.update(loss.detach(), when=used > 0)
+        collapsed = (used > 0) & (average.value < self.recover_below)
         self.recover(state, collapsed)
         note = "recovered the source model: the entropy had collapsed"
-        return Step(logits, loss.detach(), used, leap=collapsed, note=note, idle="no reliable image")
+        return Step(logits, loss.detach(), used, leap=collapsed, note=note, reason_if_unused="no reliable image")
 
     @torch.no_grad()
     def recover(self, state: SarState, where: Tensor) -> None:
         """Return to the source model and forget momentum and average, where a flag says so."""
-        for (p, kept), source in zip(state.optimizer.state.items(), state.origin, strict=True):
+        for p, source in zip(state.model.adapted().values(), state.origin, strict=True):
             p.copy_(torch.where(where, source, p))
-            kept["momentum_buffer"].masked_fill_(where, 0)
-        state.mean_entropy.copy_(torch.where(where, unset(state.mean_entropy), state.mean_entropy))
+            state.optimizer.state[p]["momentum_buffer"].masked_fill_(where, 0)
+        MovingAverage(state.mean_entropy, momentum=0.9).clear(where)

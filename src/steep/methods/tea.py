@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from steep.core.batch import gathered, mean, size
+from steep.core.batch import gather, mean, size
 from steep.core.classifier import SourceModel
 from steep.core.langevin import ReplayBuffer, langevin
 from steep.core.layers import Params
@@ -32,6 +32,7 @@ class TEA(Method[TeaState]):
     name: ClassVar = "tea"
     paper: ClassVar = "Yuan et al., TEA: Test-time Energy Adaptation, 2024"
     predicts: ClassVar[Moment] = "after"
+    memory_advice: ClassVar[str] = "`chains` or `buffer_size`"
 
     lr: float = 1e-3  # β in Algorithm 1
     params: Params = "norm"
@@ -91,5 +92,5 @@ class TEA(Method[TeaState]):
                 clamp=self.clamp,
                 grad_clip=self.grad_clip,
             )
-        state.buffer.put(where, gathered(chains, len(start)))
+        state.buffer.put(where, gather(chains, len(start)))
         return chains

@@ -51,7 +51,7 @@ def reach(
         shape = tuple(x.shape[1:]) if len(x) else ()
         x = x if good is None else x[good]
         if len(x) and x.shape[1:] not in seen:
-            images.tried(x, model)
+            images.probe_forward(x, model)
             seen.add(x.shape[1:])
     except torch.cuda.OutOfMemoryError as out:
         status, error = (NO_MEMORY, None) if pieces else (REFUSED, out)

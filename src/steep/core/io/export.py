@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core.classifier import Classifier
 from steep.core.io.arguments import copy_of
-from steep.core.io.images import alone, checked, taken
+from steep.core.io.images import checked, explain_forward_error, images_of
 from steep.core.layers import FULL_BATCH, _mix_small_batches, batch_norms, use_source_statistics
 from steep.core.run import precision
 from steep.errors import InputError
@@ -29,7 +29,7 @@ _HALF = (torch.float16, torch.bfloat16)
 def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad: bool = False) -> nn.Module:
     """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients.
 
-    `images` is a batch, or several, alone or as (images, labels) pairs; labels are not read.
+    `images` is a batch, or several, images_of or as (images, labels) pairs; labels are not read.
     """
     twin = copy_of(model)
     layers = [layer for layer in batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
@@ -85,11 +85,11 @@ def _measure(
     hooks = [layer.register_forward_pre_hook(look, prepend=True) for layer in layers]
     model.compile_forward = False  # a compiled forward would have to be compiled again for the hooks
     for batch in [images] if isinstance(images, Tensor) else images:
-        x, good = checked(alone(batch), model.anchor(), keep_bad=keep_bad)
+        x, good = checked(images_of(batch), model.anchor(), keep_bad=keep_bad)
         x = x if good is None else x[good]
         ran.clear()
         if len(x):
-            with taken(x):
+            with explain_forward_error(x):
                 model(x)
     for hook in hooks:
         hook.remove()

@@ -17,11 +17,6 @@ from steep.errors import InputError, SteepWarning
 FLAT = 1e-2  # how far half precision takes the sum of a softmax from one
 FAR = 1e3  # images lie in [0, 1], normalised ones within a few units of it: beyond this nothing is an image
 
-OUT_OF_MEMORY = (
-    "out of GPU memory: the batch was answered in pieces without adapting. "
-    "Lower the batch size, or for tea `chains` or `buffer_size`, or use precision='bfloat16'."
-)
-
 
 def checked(x: Tensor, like: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
     """Refuse what cannot be adapted on, before anything has changed; bring the rest to the model's device and dtype.
@@ -56,21 +51,21 @@ def checked(x: Tensor, like: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor 
     return x, good.to(like.device)
 
 
-def alone(batch: Any) -> Any:
+def images_of(batch: Any) -> Any:
     """Take the images out of a loader's batch, which may have labels beside them."""
     return batch[0] if isinstance(batch, (tuple, list)) else batch
 
 
 @torch.no_grad()
-def tried(x: Tensor, model: Classifier) -> None:
+def probe_forward(x: Tensor, model: Classifier) -> None:
     """Show the model a new image shape once, so that what it cannot take is refused with nothing changed.
 
     Images whose scale is not the one the model was trained on are warned about.
     """
     before = model.snapshot()
     try:
-        with taken(x):
-            with model.uncompiled(), input_scale.Watch(model) as watch:
+        with explain_forward_error(x):
+            with model.uncompiled(), input_scale.ScaleProbe(model) as watch:
                 logits = model(x)
             if len(logits) != len(x):
                 raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")
@@ -81,7 +76,7 @@ def tried(x: Tensor, model: Classifier) -> None:
 
 
 @contextmanager
-def taken(x: Tensor) -> Iterator[None]:
+def explain_forward_error(x: Tensor) -> Iterator[None]:
     """Say of a batch that a model cannot take it, in place of what its layers say."""
     try:
         yield

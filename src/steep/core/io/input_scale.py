@@ -40,7 +40,7 @@ _NOT_YOURS = "leave your own normalisation out: the model does it, or was traine
 _told: WeakSet[Classifier] = WeakSet()  # who has been warned; once is enough
 
 
-def check(x: Tensor, model: Classifier, watch: Watch) -> None:
+def check(x: Tensor, model: Classifier, watch: ScaleProbe) -> None:
     """Warn once where the images look wrongly scaled; the watch has seen a forward of them."""
     if model in _told or not len(x):  # a rank of a group may have no image
         return
@@ -50,7 +50,7 @@ def check(x: Tensor, model: Classifier, watch: Watch) -> None:
         warnings.warn(said, SteepWarning, stacklevel=2)
 
 
-class Watch:
+class ScaleProbe:
     """While open, notes how far the inputs of the first two norm layers are from those layers' running statistics.
 
     Open it inside `model.uncompiled()`: a compiled forward would be compiled once more for the hooks.
@@ -62,7 +62,7 @@ class Watch:
         self._stop, self._looks = stop, True
         self._layers = [] if hasattr(model.net, "_orig_mod") else [m for m in model.modules() if _normalises(m)]
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ScaleProbe:
         # before all other hooks: those that mix statistics change what the layer sees
         self._hooks = [layer.register_forward_pre_hook(self._look, prepend=True) for layer in self._layers]
         return self
@@ -109,7 +109,7 @@ def _distance(x: Tensor, layer: _BatchNorm) -> Tensor | None:
 
 
 @torch.no_grad()
-def _by_statistics(x: Tensor, model: Classifier, watch: Watch) -> str | None:
+def _by_statistics(x: Tensor, model: Classifier, watch: ScaleProbe) -> str | None:
     distance = float(watch.distances[0])
     if not math.isfinite(distance) or distance <= FAR:
         return None
@@ -128,7 +128,12 @@ def _by_statistics(x: Tensor, model: Classifier, watch: Watch) -> str | None:
 
 def _distances(x: Tensor, model: Classifier) -> tuple[float, float]:
     # by this rank's images alone: the others may have no reason to look
-    with distributed.within(None), model.uncompiled(), Watch(model, stop=True) as watch, contextlib.suppress(_Enough):
+    with (
+        distributed.within(None),
+        model.uncompiled(),
+        ScaleProbe(model, stop=True) as watch,
+        contextlib.suppress(_Enough),
+    ):
         model(x)
     return tuple([*map(float, watch.distances), math.inf, math.inf][:2])  # type: ignore[return-value]
 

@@ -20,8 +20,8 @@ from steep.core.classifier import copied
 from steep.core.dist.group import current
 from steep.core.losses import entropy
 from steep.core.method import Method, State
-from steep.core.run.guard import is_for_the_caller
-from steep.core.run.snapshot import Copies
+from steep.core.run.guard import must_propagate
+from steep.core.run.snapshot import DeviceSnapshot
 from steep.errors import CheckpointError, SteepWarning
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait
@@ -40,7 +40,7 @@ MOST_RESTS = 7  # ... of 10 batches, then 20, 40, up to 640
 RESTING = "resting: the model had collapsed soon after it began to adapt"
 
 
-class Watch:
+class CollapseMonitor:
     """Looks at the answers of one adapter and brings the model back: to its last healthy state, or to the source."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Watch:
         self.asking = True  # the source model, too; until it fails
         self.rest = 0  # batches still to be answered without adapting
 
-    def resting(self) -> bool:
+    def consume_rest_batch(self) -> bool:
         """Count one batch: whether it is to be answered without adapting."""
         if not self.rest:
             return False
@@ -73,7 +73,7 @@ class Watch:
         if not self.asking or self.batches >= FIRST * PERIOD:
             return
         try:
-            adapted = Copies(state)
+            adapted = DeviceSnapshot(state)
             try:
                 state.model.restore(initial["model"])
                 with state.model.uncompiled():
@@ -82,7 +82,7 @@ class Watch:
                 adapted.revert()
         except Exception as error:  # the batch has its answer already: it goes without a second opinion
             full = isinstance(error, torch.cuda.OutOfMemoryError) and current() is None  # ranks must stay in step
-            if is_for_the_caller(error) and not full:
+            if must_propagate(error) and not full:
                 raise
             self.asking = False
             warnings.warn(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steep.core.classifier import Classifier
 from steep.core.method import Method, State
-from steep.core.run.snapshot import Host, tensors
+from steep.core.run.snapshot import HostSnapshot, tensors
 from steep.errors import SteepWarning
 
 WARM = 2  # times that work is done by hand before it is recorded: memory is taken, kernels are chosen and compiled
@@ -78,7 +78,7 @@ class Graphs:
         return known.result
 
     def _record(self, key: Any, work: Work, x: Tensor, state: State, plain: bool) -> Recording | None:
-        host = Host(state)
+        host = HostSnapshot(state)
         graph = _graph_for(state)
         images = x.clone()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -105,8 +105,8 @@ class Graphs:
     def _shows_all(self, state: State) -> bool:
         """Whether every memory shows its tensors: one that does not might replace them unseen."""
         for name, value in state.parts().items():
-            if hasattr(value, "restore") and not hasattr(value, "held") and not isinstance(value, Classifier):
-                self._give_up(f"its state's {name} has no held(), which would show its tensors")
+            if hasattr(value, "restore") and not hasattr(value, "tensors") and not isinstance(value, Classifier):
+                self._give_up(f"its state's {name} has no tensors(), which would show its tensors")
                 return False
         return True
 
@@ -137,5 +137,5 @@ def _graph_for(state: State) -> torch.cuda.CUDAGraph:
 def _addresses(state: State, model_alone: bool) -> list[int]:
     if model_alone:
         return [t.data_ptr() for t in state.model.moving().values()]
-    held = [t for value in state.parts().values() if hasattr(value, "held") for t in value.held()]
+    held = [t for value in state.parts().values() if hasattr(value, "tensors") for t in value.tensors()]
     return [0 if t is None else t.data_ptr() for t in (*tensors(state), *held)]

@@ -19,7 +19,7 @@ from steep.core.batch import total
 from steep.core.dist.group import current
 from steep.core.method import Method, State, Step
 from steep.core.run.graph import Work
-from steep.core.run.snapshot import Copies, Host
+from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.errors import GuardError, InputError, SteepError, SteepWarning
 
 MODES = ("skip", "recover", "raise", "off")
@@ -40,7 +40,7 @@ class Attempt(NamedTuple):
     """One step, done and judged on the device."""
 
     step: Step
-    copies: Copies | None = None  # the tensors before it
+    copies: DeviceSnapshot | None = None  # the tensors before it
     verdict: Tensor | None = None  # a flag for each of REASONS; None if there is nothing to judge
     undone: bool = False  # whether tensors were put right on the device, where the verdict says so
 
@@ -67,8 +67,10 @@ class Guard:
         self.mode = mode
         # mean length of healthy updates, their number, leaps in a row, steps undone: in one place, on one device
         self._usual = torch.zeros(4, dtype=torch.float64)
-        self._copies: Copies | None = None
-        self._pending: tuple[State, Host, Attempt] | None = None  # a verdict that the host must read before it goes on
+        self._copies: DeviceSnapshot | None = None
+        self._pending: tuple[State, HostSnapshot, Attempt] | None = (
+            None  # a verdict that the host must read before it goes on
+        )
         self._verdict: Tensor | None = None  # of the last step
         self._warned = False  # that a step has raised
 
@@ -78,12 +80,12 @@ class Guard:
         `run` does the work on the device, or repeats it from a captured graph.
         """
         self.begin()
-        host = Host(state)
+        host = HostSnapshot(state)
         try:
             try:
                 attempt: Attempt = run(lambda x: self._attempt(method, state, x), x)
             except Exception as error:
-                if self.mode in ("raise", "off") or is_for_the_caller(error):
+                if self.mode in ("raise", "off") or must_propagate(error):
                     raise
                 self._revert(state, host)
                 return self._answer(method, state, x, error)
@@ -109,7 +111,7 @@ class Guard:
         self.settle()
         self._verdict = self._copies = None
 
-    def _revert(self, state: State, host: Host) -> None:
+    def _revert(self, state: State, host: HostSnapshot) -> None:
         """Undo a step that raised."""
         if self.mode == "off":
             state.model.forget_gradients()
@@ -138,9 +140,9 @@ class Guard:
     def _attempt(self, method: Method[Any], state: State, x: Tensor) -> Attempt:
         """Everything that happens on the device."""
         if self.mode == "off":
-            return Attempt(_let_go(method.step(state, x)))
-        self._copies = copies = Copies(state)
-        step = _let_go(method.step(state, x))
+            return Attempt(_detach_logits(method.step(state, x)))
+        self._copies = copies = DeviceSnapshot(state)
+        step = _detach_logits(method.step(state, x))
         if not step.moved:
             return Attempt(step)
         verdict = self._judge(step, state, copies)
@@ -182,7 +184,7 @@ class Guard:
         return reason
 
     @torch.no_grad()
-    def _judge(self, step: Step, state: State, copies: Copies) -> Tensor:
+    def _judge(self, step: Step, state: State, copies: DeviceSnapshot) -> Tensor:
         """Weigh a step on the device: a flag for each of REASONS."""
         length, whole = copies.moved(state)
         self._usual = self._usual.to(length.device)
@@ -222,12 +224,12 @@ class Guard:
         self._warned = False
 
 
-def _let_go(step: Step) -> Step:
+def _detach_logits(step: Step) -> Step:
     """Free what led to the logits: a recording would keep it, and with it nodes that belong to its own stream."""
     return step._replace(logits=step.logits.detach())
 
 
-def is_for_the_caller(error: Exception) -> bool:
+def must_propagate(error: Exception) -> bool:
     """Whether an error is not to be survived by answering without a step.
 
     Steep's own name something to mend, as does an operation that deterministic=True rules out; a full GPU is answered

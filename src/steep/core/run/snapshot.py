@@ -16,7 +16,7 @@ from steep.core.classifier import FLEETING, Classifier
 from steep.core.method import State
 
 
-class Copies:
+class DeviceSnapshot:
     """The tensors of a state at one moment."""
 
     @torch.no_grad()
@@ -64,7 +64,7 @@ class Copies:
         return total[0], total[1]
 
 
-class Host:
+class HostSnapshot:
     """What of a state lives on the host: generators, counters, the settings of an optimiser."""
 
     def __init__(self, state: State) -> None:
