@@ -152,7 +152,7 @@ def _note(adapter: Adapter) -> dict[str, str | bool | None]:
     after = adapter.predict == "after" or not final.moved
     return {
         "skipped": None if final.moved else final.note,
-        "idle": final.reason_if_unused,
+        "unused": final.reason_if_unused,
         "after": after,
         "note": note,
     }
@@ -169,11 +169,11 @@ def _line(about: dict[str, Any], values: Sequence[float]) -> Row:
         numbers["energy_after"] = math.nan
     return {
         "part": "batch",
-        **{name: value for name, value in about.items() if name not in ("idle", "after")},
+        **{name: value for name, value in about.items() if name not in ("unused", "after")},
         **{name: None if value != value else value for name, value in numbers.items()},
         "undone": int(numbers["undone"]),
         "used": used,
-        "skipped": reasons or about["skipped"] or (None if used else about["idle"]),
+        "skipped": reasons or about["skipped"] or (None if used else about["unused"]),
         "classes": [int(count) for count in classes],
     }
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from steep.core.batch import mean, size, spread
 from steep.core.classifier import Classifier, SourceModel, copied
 from steep.core.dist import agreement
-from steep.core.dist.group import Distributed, Group, current, joined, within
+from steep.core.dist.group import SCOPE, Distributed, Group, join, within
 from steep.core.io import arguments, export, images, saving
 from steep.core.losses import energy
 from steep.core.method import Method, Moment, State, Step
@@ -109,7 +109,7 @@ class Adapter:
         self._watch = CollapseMonitor()
         self._graphs = Graphs(graph)
         self._fast = compile or graph
-        self._group = joined(distributed)
+        self._group = join(distributed)
         model = arguments.checked(model)
         if recompute and not blocks(model):
             warnings.warn(
@@ -204,7 +204,7 @@ class Adapter:
             self._event = self._watch.look(
                 self._state, self._initial, self._logits, _gap(self._steps[-1]), self._guard.settle
             )
-        if current() is not None:
+        if SCOPE.get() is not None:
             self._overall = _overall(steps[0].logits, logits)
         return self._logits
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steep.core.dist.group import Total, current
+from steep.core.dist.group import SCOPE, Total
 
 
 def mean(values: Tensor, where: Tensor | None = None) -> Tensor:
     """Mean over the batch (dim 0), or over the images that a mask (B,) chooses; 0 if it chooses none."""
-    alone = current() is None
+    alone = SCOPE.get() is None
     if where is None and alone:
         return values.mean(dim=0)
     if where is not None:
@@ -34,13 +34,13 @@ def count(where: Tensor) -> Tensor:
 
 def size(x: Tensor) -> int:
     """How many images the batch has."""
-    scope = current()
+    scope = SCOPE.get()
     return len(x) if scope is None else sum(scope.counts)
 
 
 def first(x: Tensor, n: int) -> Tensor:
     """The first n images of the batch, in the order of ranks; all ranks get them all."""
-    scope = current()
+    scope = SCOPE.get()
     if scope is None or n <= 0:
         return x[: max(0, n)]
     return scope.group.gather(x[:n], [min(n, each) for each in scope.counts])[:n]
@@ -48,7 +48,7 @@ def first(x: Tensor, n: int) -> Tensor:
 
 def total(sums: Tensor) -> Tensor:
     """What the sums over each rank's images come to for the batch."""
-    scope = current()
+    scope = SCOPE.get()
     if scope is None:
         return sums
     whole: Tensor = Total.apply(sums, scope.group)  # type: ignore[no-untyped-call]
@@ -57,19 +57,19 @@ def total(sums: Tensor) -> Tensor:
 
 def rank_slice(n: int) -> slice:
     """Which of n things that every rank knows (chains, say) this rank works on."""
-    scope = current()
+    scope = SCOPE.get()
     return slice(0, n) if scope is None else scope.group.part(n)
 
 
 def gather(part: Tensor, n: int) -> Tensor:
     """All n things, from the part that each rank worked on."""
-    scope = current()
+    scope = SCOPE.get()
     return part if scope is None else scope.group.gather(part, scope.group.parts(n))
 
 
 def average_gradients(params: list[torch.nn.Parameter]) -> None:
     """Each rank has the gradient that its images give; let all have the batch's."""
-    scope = current()
+    scope = SCOPE.get()
     if scope is None:
         return
     for p in params:

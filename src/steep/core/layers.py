@@ -17,7 +17,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils import parametrize
 
-from steep.core.dist.group import Scope, current
+from steep.core.dist import sync_batchnorm
+from steep.core.dist.group import SCOPE
 from steep.errors import InputError, NothingToAdaptError, unknown
 
 Params = str | Sequence[str]
@@ -141,9 +142,9 @@ def use_batch_statistics(model: nn.Module) -> None:
 
 def _mix_small_batches(layer: Any, args: tuple[Tensor, ...]) -> Tensor | None:
     x = args[0]  # (B, C, ...)
-    scope = current()
+    scope = None if torch.compiler.is_compiling() else SCOPE.get()  # ranks that share a batch compile nothing
     if scope is not None:
-        return _normalise_by_all_ranks(layer, x, scope)
+        return sync_batchnorm.normalise(layer, x, scope, FULL_BATCH)
     share = min(1.0, x.shape[0] / FULL_BATCH)
     # in training, SyncBatchNorm asks the other processes for their statistics: these streams are not ours
     local = not isinstance(layer, nn.SyncBatchNorm)
@@ -161,71 +162,3 @@ def _mix_small_batches(layer: Any, args: tuple[Tensor, ...]) -> Tensor | None:
     var = share * var + (1 - share) * source_var
     mixed: Tensor = (wide - mean) * ((source_var + layer.eps) / (var + layer.eps)).sqrt() + source_mean
     return mixed.to(x.dtype)
-
-
-def _normalise_by_all_ranks(layer: Any, x: Tensor, scope: Scope) -> Tensor:
-    """Let a layer normalise by the statistics of the whole batch, of which this rank holds a part.
-
-    For the time of one forward they stand in the place of its running statistics, so the layer's class may do besides
-    what it likes. Torch takes running statistics for constants: that they depend on x is added by `_Follows`.
-    """
-    source = layer.running_mean, layer.running_var
-    with torch.no_grad():
-        wide = x.detach().to(torch.promote_types(x.dtype, torch.float32 if source[0] is None else source[0].dtype))
-        var, mean = torch.var_mean(wide, dim=(0, *range(2, x.ndim)), correction=0)
-        # moments of the parts add up; in float64 the variance survives the difference of two squares
-        var, mean = var.double(), mean.double()
-        moments = torch.cat([mean.new_ones(1), mean, var + mean.square()]) * len(x)
-        moments = scope.group.sum_(torch.zeros_like(moments) if scope.blank else moments)
-        images = moments[0]
-        mean, square = (moments[1:] / images).chunk(2)
-        of_batch, var = mean, (square - mean.square()).clamp_min(0)
-        share = torch.ones_like(images)
-        if source[0] is not None:
-            share = (images / FULL_BATCH).clamp_max(1)
-            mean = torch.where(share < 1, share * mean + (1 - share) * source[0], mean)
-            var = torch.where(share < 1, share * var + (1 - share) * source[1], var)
-        each = share / (images * x[0, 0].numel())  # how much one value weighs in the statistics
-        mean, var, of_batch = (t.to(wide.dtype) for t in (mean, var, of_batch))
-        pace = 1 / (var + layer.eps)
-
-    def put_back(*_: Any) -> None:
-        hook.remove()
-        layer._buffers.update(running_mean=source[0], running_var=source[1])
-
-    layer.training = False
-    layer._buffers.update(running_mean=mean, running_var=var)
-    hook = layer.register_forward_hook(put_back, always_call=True)
-    follows: Tensor = _Follows.apply(x, mean, pace, of_batch, each.to(wide.dtype), scope)  # type: ignore[no-untyped-call]
-    return follows
-
-
-class _Follows(torch.autograd.Function):
-    """Hand x on as it is; to its gradient add what x does to all images of all ranks through the statistics.
-
-    Of y = (x − m) / √(v + ε) · γ + β with m = (1 − w) · source + w · mean(x), v likewise, and g = ∂L/∂x for fixed m, v:
-    ∂L/∂x_i = g_i − w/N · [ Σ g + (x_i − mean) / (v + ε) · Σ g (x − m) ], the sums over all values of all ranks.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, mean: Tensor, pace: Tensor, of_batch: Tensor, each: Tensor, scope: Scope
-    ) -> Tensor:
-        ctx.save_for_backward(x, mean, pace, of_batch, each)
-        ctx.scope = scope
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, pace, of_batch, each = ctx.saved_tensors
-        shape = (1, -1) + (1,) * (x.ndim - 2)
-        axes = (0, *range(2, x.ndim))
-        g, wide = grads[0].to(mean.dtype), x.to(mean.dtype)
-        sums = torch.cat([g.sum(axes), (g * (wide - mean.view(shape))).sum(axes)])
-        scope = ctx.scope
-        along, across = scope.group.sum_(torch.zeros_like(sums) if scope.blank else sums).chunk(2)
-        if scope.blank:
-            return torch.zeros_like(grads[0]), None, None, None, None, None
-        across = (across * pace).view(shape)
-        g = g - each * (along.view(shape) + (wide - of_batch.view(shape)) * across)
-        return g.to(grads[0].dtype), None, None, None, None, None

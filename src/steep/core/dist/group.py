@@ -2,10 +2,10 @@
 
 Every rank (a process of the group) computes the loss of the whole batch, from sums over all ranks, and its own part of
 the gradient; the gradient is the mean over ranks. That is exact because a sum over ranks has a sum over ranks as its
-gradient, here and in BatchNorm statistics (`layers.py`), and it leaves a term that every rank computes alike, such as a
-penalty on parameters, as it is.
+gradient, here and in BatchNorm statistics (`sync_batchnorm.py`), and it leaves a term that every rank computes alike,
+such as a penalty on parameters, as it is.
 
-What is in effect during a call is a `Scope`. Methods do not see it: they use `core/batch.py`.
+During a batch a `Scope` is in effect. Methods do not see it: they use `core/batch.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIMEOUT = 60.0  # seconds a rank waits for the others; one that dies is noticed 
 Distributed: TypeAlias = "bool | dist.ProcessGroup | Group"
 """Whether to adapt together with other ranks: False, True for all of them, a process group, or a `Group`."""
 
-_joined: dict[tuple[Any, bool], Group] = {}
+_groups: dict[tuple[Any, bool], Group] = {}
 
 
 class Group:
@@ -55,7 +55,7 @@ class Group:
         self._left = False
         if process_group is None:
             kind = "cpu:gloo,cuda:nccl" if "nccl" in kinds else "gloo"
-            self._ranks: Any = self._waiting(lambda: dist.new_group(timeout=timedelta(seconds=timeout), backend=kind))
+            self._ranks: Any = self._wait_for(lambda: dist.new_group(timeout=timedelta(seconds=timeout), backend=kind))
         elif "gloo" in kinds:
             self._ranks = process_group
         else:  # counts and errors go between processors: the device need not wait for them
@@ -66,7 +66,7 @@ class Group:
 
     def sum_(self, values: Tensor) -> Tensor:
         """Replace values by their sum over ranks, the same bits on each of them."""
-        self._waiting(lambda: dist.all_reduce(values, group=self._ranks))
+        self._wait_for(lambda: dist.all_reduce(values, group=self._ranks))
         return values
 
     def average_(self, tensors: Sequence[Tensor]) -> None:
@@ -90,24 +90,24 @@ class Group:
         most = max(counts)
         padded = values.new_zeros((most, *values.shape[1:]))
         padded[: len(values)] = values.detach()
-        found = [torch.empty_like(padded) for _ in counts]
-        self._waiting(lambda: dist.all_gather(found, padded, group=self._ranks))
-        return torch.cat([piece[:n] for piece, n in zip(found, counts, strict=True)])
+        parts = [torch.empty_like(padded) for _ in counts]
+        self._wait_for(lambda: dist.all_gather(parts, padded, group=self._ranks))
+        return torch.cat([part[:n] for part, n in zip(parts, counts, strict=True)])
 
     def exchange(self, words: Sequence[int]) -> list[list[int]]:
-        """Tell the others a few whole numbers, between processors; give those of each rank."""
-        mine = torch.tensor(words, dtype=torch.int64)
-        found = [torch.empty_like(mine) for _ in range(self.size)]
-        self._waiting(lambda: dist.all_gather(found, mine, group=self._ranks))
-        return [each.tolist() for each in found]
+        """Send the others a few whole numbers, between processors; return those of each rank."""
+        row = torch.tensor(words, dtype=torch.int64)
+        rows = [torch.empty_like(row) for _ in range(self.size)]
+        self._wait_for(lambda: dist.all_gather(rows, row, group=self._ranks))
+        return [each.tolist() for each in rows]
 
     def exchange_text(self, text: str, most: int = 2000) -> list[str]:
-        """Tell the others something; give what each rank says."""
-        told = text.encode()[:most].ljust(most, b"\0")
-        return [bytes(row).rstrip(b"\0").decode(errors="ignore") for row in self.exchange(list(told))]
+        """Send the others a text; return that of each rank."""
+        words = list(text.encode()[:most].ljust(most, b"\0"))
+        return [bytes(row).rstrip(b"\0").decode(errors="ignore") for row in self.exchange(words)]
 
-    def _waiting(self, work: Callable[[], T]) -> T:
-        """Do what needs the other ranks, or say that they are gone."""
+    def _wait_for(self, work: Callable[[], T]) -> T:
+        """Do what needs the other ranks, or raise if they are gone."""
         if self._left:
             raise GroupError(_LEFT)
         try:
@@ -133,8 +133,8 @@ class Group:
     def leave(self) -> None:
         """Close the connections: whoever waits for this rank fails at once."""
         self._left = True
-        for key in [key for key, group in _joined.items() if group is self]:
-            del _joined[key]
+        for key in [key for key, group in _groups.items() if group is self]:
+            del _groups[key]
         ranks, self._ranks = self._ranks, None
         if ranks is None:  # has left before; torch would take None for all groups there are
             return
@@ -156,17 +156,17 @@ _LEFT = (
 )
 
 
-def joined(distributed: Distributed) -> Group | None:
+def join(distributed: Distributed) -> Group | None:
     """Find the group that an adapter is to work in; adapters of one process group share it."""
     if distributed is False:
         return None
     if isinstance(distributed, Group):
         return distributed
-    given = None if distributed is True else distributed
-    key = (dist.group.WORLD, True) if given is None else (given, False)
-    if key not in _joined:
-        _joined[key] = Group(given)
-    return _joined[key]
+    process_group = None if distributed is True else distributed
+    key = dist.group.WORLD if process_group is None else process_group, process_group is None
+    if key not in _groups:
+        _groups[key] = Group(process_group)
+    return _groups[key]
 
 
 @dataclass(frozen=True)
@@ -178,33 +178,24 @@ class Scope:
     blank: bool = False  # what passes through the model is a stand-in of a rank that has no image: count nothing
 
 
-_scope: ContextVar[Scope | None] = ContextVar("steep_scope", default=None)
-
-
-def current() -> Scope | None:
-    """Give the scope in effect, if several ranks are at work together."""
-    return None if torch.compiler.is_compiling() else _scope.get()  # a compiled model is never in a group
+SCOPE: ContextVar[Scope | None] = ContextVar("steep_scope", default=None)
+"""The scope in effect; None where a process adapts alone. Read by `core/batch.py` and the BatchNorm hook only."""
 
 
 @contextlib.contextmanager
 def within(scope: Scope | None) -> Iterator[None]:
     """Put a scope into effect."""
-    token = _scope.set(scope)
+    token = SCOPE.set(scope)
     try:
         yield
     finally:
-        _scope.reset(token)
+        SCOPE.reset(token)
 
 
 def blank() -> contextlib.AbstractContextManager[None]:
     """Inside, what passes through the model counts nothing on this rank."""
-    scope = current()
+    scope = SCOPE.get()
     return within(None if scope is None else replace(scope, blank=True))
-
-
-def carried() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """For activations that are computed again in the backward pass, in a thread that knows of no scope."""
-    return contextlib.nullcontext(), within(current())
 
 
 class Total(torch.autograd.Function):

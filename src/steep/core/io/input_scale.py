@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core.classifier import Classifier
-from steep.core.dist import group as distributed
 from steep.core.layers import FULL_BATCH, is_norm
 from steep.errors import SteepWarning
 
@@ -127,15 +126,9 @@ def _by_statistics(x: Tensor, model: Classifier, watch: ScaleProbe) -> str | Non
 
 
 def _distances(x: Tensor, model: Classifier) -> tuple[float, float]:
-    # by this rank's images alone: the others may have no reason to look
-    with (
-        distributed.within(None),
-        model.uncompiled(),
-        ScaleProbe(model, stop=True) as watch,
-        contextlib.suppress(_Enough),
-    ):
+    with model.uncompiled(), ScaleProbe(model, stop=True) as probe, contextlib.suppress(_Enough):
         model(x)
-    return tuple([*map(float, watch.distances), math.inf, math.inf][:2])  # type: ignore[return-value]
+    return tuple([*map(float, probe.distances), math.inf, math.inf][:2])  # type: ignore[return-value]
 
 
 def _rescalings(x: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:

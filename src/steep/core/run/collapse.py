@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steep.core.batch import mean
 from steep.core.classifier import copied
-from steep.core.dist.group import current
+from steep.core.dist.group import SCOPE
 from steep.core.losses import entropy
 from steep.core.method import Method, State
 from steep.core.run.guard import must_propagate
@@ -81,7 +81,7 @@ class CollapseMonitor:
             finally:
                 adapted.revert()
         except Exception as error:  # the batch has its answer already: it goes without a second opinion
-            full = isinstance(error, torch.cuda.OutOfMemoryError) and current() is None  # ranks must stay in step
+            full = isinstance(error, torch.cuda.OutOfMemoryError) and SCOPE.get() is None  # ranks must stay in step
             if must_propagate(error) and not full:
                 raise
             self.asking = False

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from steep.core.batch import total
-from steep.core.dist.group import current
+from steep.core.dist.group import SCOPE
 from steep.core.method import Method, State, Step
 from steep.core.run.graph import Work
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
@@ -236,7 +236,7 @@ def must_propagate(error: Exception) -> bool:
     in pieces; after an error of the device nothing works any more; other ranks cannot know that this one raised.
     """
     device = getattr(torch, "AcceleratorError", ())  # since torch 2.8
-    if isinstance(error, (SteepError, torch.cuda.OutOfMemoryError, device)) or current() is not None:
+    if isinstance(error, (SteepError, torch.cuda.OutOfMemoryError, device)) or SCOPE.get() is not None:
         return True
     unrepeatable = torch.are_deterministic_algorithms_enabled() and "deterministic" in str(error)
     return unrepeatable or "CUDA error" in str(error)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-
-from steep.core.dist.group import carried
 
 
 @contextmanager
@@ -32,8 +31,9 @@ class _Recomputed:
         self.forward = forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": carried}
-        return checkpoint(self.apart, *args, **how, **kwargs)
+        # on a GPU the gradient is taken in another thread, which knows none of this one's context variables
+        run = copy_context().run
+        return checkpoint(run, self.apart, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     def apart(self, *args: Any, **kwargs: Any) -> Any:
         """Work on copies: a block that writes into its input would find another the second time."""

@@ -1,0 +1,79 @@
+"""BatchNorm statistics of a batch that several ranks share, and their gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steep.core.dist.group import Scope
+
+
+def normalise(layer: Any, x: Tensor, scope: Scope, full_batch: int) -> Tensor:
+    """Let a BatchNorm layer normalise by the statistics of the whole batch, of which this rank holds a part.
+
+    For one forward they take the place of the layer's running statistics, so its class may do whatever else it does.
+    Torch treats running statistics as constants: `_StatisticsGradient` adds that they depend on x. Below `full_batch`
+    images they are mixed with the source statistics.
+    """
+    source = layer.running_mean, layer.running_var
+    with torch.no_grad():
+        wide = x.detach().to(torch.promote_types(x.dtype, torch.float32 if source[0] is None else source[0].dtype))
+        var, mean = torch.var_mean(wide, dim=(0, *range(2, x.ndim)), correction=0)
+        # moments of the parts add up; in float64 the variance survives the difference of two squares
+        var, mean = var.double(), mean.double()
+        moments = torch.cat([mean.new_ones(1), mean, var + mean.square()]) * len(x)
+        moments = scope.group.sum_(torch.zeros_like(moments) if scope.blank else moments)
+        images = moments[0]
+        mean, square = (moments[1:] / images).chunk(2)
+        of_batch, var = mean, (square - mean.square()).clamp_min(0)
+        share = torch.ones_like(images)
+        if source[0] is not None:
+            share = (images / full_batch).clamp_max(1)
+            mean = torch.where(share < 1, share * mean + (1 - share) * source[0], mean)
+            var = torch.where(share < 1, share * var + (1 - share) * source[1], var)
+        each = share / (images * x[0, 0].numel())  # how much one value weighs in the statistics
+        mean, var, of_batch = (t.to(wide.dtype) for t in (mean, var, of_batch))
+        pace = 1 / (var + layer.eps)
+
+    def put_back(*_: Any) -> None:
+        hook.remove()
+        layer._buffers.update(running_mean=source[0], running_var=source[1])
+
+    layer.training = False
+    layer._buffers.update(running_mean=mean, running_var=var)
+    hook = layer.register_forward_hook(put_back, always_call=True)
+    same: Tensor = _StatisticsGradient.apply(x, mean, pace, of_batch, each.to(wide.dtype), scope)  # type: ignore[no-untyped-call]
+    return same
+
+
+class _StatisticsGradient(torch.autograd.Function):
+    """Pass x on unchanged, and add to its gradient what x does to all images of all ranks through the statistics.
+
+    Of y = (x − m) / √(v + ε) · γ + β with m = (1 − w) · source + w · mean(x), v likewise, and g = ∂L/∂x for fixed m, v:
+    ∂L/∂x_i = g_i − w/N · [ Σ g + (x_i − mean) / (v + ε) · Σ g (x − m) ], the sums over all values of all ranks.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mean: Tensor, pace: Tensor, of_batch: Tensor, each: Tensor, scope: Scope
+    ) -> Tensor:
+        ctx.save_for_backward(x, mean, pace, of_batch, each)
+        ctx.scope = scope
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, mean, pace, of_batch, each = ctx.saved_tensors
+        shape = (1, -1) + (1,) * (x.ndim - 2)
+        axes = (0, *range(2, x.ndim))
+        g, wide = grads[0].to(mean.dtype), x.to(mean.dtype)
+        sums = torch.cat([g.sum(axes), (g * (wide - mean.view(shape))).sum(axes)])
+        scope = ctx.scope
+        along, across = scope.group.sum_(torch.zeros_like(sums) if scope.blank else sums).chunk(2)
+        if scope.blank:
+            return torch.zeros_like(grads[0]), None, None, None, None, None
+        across = (across * pace).view(shape)
+        g = g - each * (along.view(shape) + (wide - of_batch.view(shape)) * across)
+        return g.to(grads[0].dtype), None, None, None, None, None
