@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import probe
+import method_page
 import streams_table
 from steep.bench.rows import read
+from steep.methods import METHODS, SOURCE
 from steep.report.tables import build
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -23,12 +24,13 @@ LONG = RESULTS / "long-stream-h200.jsonl"
 def measured() -> dict[str, dict[str, Any]]:
     """Every method's numbers: accuracy, gain, its worst corruption, calibration, speed, memory, the long stream."""
     rows = list(read(GRID))
-    rows += [row for row in read(FAST) if row["spec"]["method"] == "tea-fast" and row["spec"]["severity"]]
+    listed = {row["spec"]["method"] for row in rows}
+    rows += [row for row in read(FAST) if row["spec"]["method"] not in listed and row["spec"]["severity"]]
     (grid,) = build(rows)
     by: dict[str, list[Any]] = {}
     for row in rows:
         by.setdefault(row["spec"]["method"], []).append(row)
-    unadapted = {row["spec"]["shift"]: row["accuracy"] for row in by["source"]}
+    unadapted = {row["spec"]["shift"]: row["accuracy"] for row in by[SOURCE]}
     found: dict[str, dict[str, Any]] = {}
     for line in grid.lines:
         own = by[line.method]
@@ -60,12 +62,12 @@ def table() -> str:
 
 def _advice() -> str:
     found = measured()
-    source = found["source"]
+    source = found[SOURCE]
 
     def best(
         score: Callable[[dict[str, Any]], float], allowed: Callable[[dict[str, Any]], bool] = lambda _: True
     ) -> str:
-        return max((name for name in found if name != "source" and allowed(found[name])), key=lambda n: score(found[n]))
+        return max((name for name in found if name != SOURCE and allowed(found[name])), key=lambda n: score(found[n]))
 
     def last(numbers: dict[str, Any]) -> float:
         return float(numbers["long"]["off"][-1])
@@ -92,7 +94,7 @@ def _advice() -> str:
             "almost no cost and nothing that learns",
             free,
             f"{found[free]['accuracy']:.1f} % at {source['speed'] / found[free]['speed']:.1f} times the time; "
-            f"needs {probe.needs(free)}",
+            f"needs {method_page.needs(METHODS[free])}",
         ),
         ("probabilities you can believe", calm, f"ECE {found[calm]['ece']:.1f} %, unadapted {source['ece']:.1f} %"),
         (
@@ -123,7 +125,7 @@ def _numbers() -> str:
         "accuracy",
         "least gain",
         "ECE",
-        "forward / backward",
+        "passes",
         "images/s",
         "GiB",
         "long stream",
@@ -132,14 +134,13 @@ def _numbers() -> str:
     )
     out = ["| method | " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1) + "---|"]
     for name, n in sorted(found.items(), key=lambda item: -item[1]["accuracy"]):
-        _, (forward, backward), _ = probe.passes(name)
         shift, gain = n["worst"]
         star = "\\*" if n["graph"] else ""
-        least = "–" if name == "source" else f"{gain:+.1f} ({shift.replace('_', ' ')})".replace("-", "−")
+        least = "–" if name == SOURCE else f"{gain:+.1f} ({shift.replace('_', ' ')})".replace("-", "−")
         cells = (
-            *(f"{n['accuracy']:.1f}", least, f"{n['ece']:.1f}", f"{forward:.3g}\u00a0/\u00a0{backward:.3g}"),
+            *(f"{n['accuracy']:.1f}", least, f"{n['ece']:.1f}", f"{method_page.passes(METHODS[name]):.3g}"),
             *(f"{n['speed']:,.0f}{star}", f"{n['memory']:.1f}"),
-            *(_ends(n, "off"), _ends(n, "recover"), probe.needs(name)),
+            *(_ends(n, "off"), _ends(n, "recover"), method_page.needs(METHODS[name])),
         )
         out.append(f"| [{name}](methods.md#{name}) | " + " | ".join(cells) + " |")
     return "\n".join(out)

@@ -1,4 +1,4 @@
-"""The page of all methods, from their classes, their rows and `methods.toml`, which has what code cannot say."""
+"""The page of all methods, made from what their classes declare and from the stored rows."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import inspect
 import io
 import re
 import tokenize
-import tomllib
 from dataclasses import fields
-from pathlib import Path
 
 import choosing_table
-import probe
 import steep
+from steep.core.constraints import constraints_of
 from steep.core.method import Method
+from steep.methods import SOURCE
 
-TOLD = tomllib.loads(Path(__file__).with_name("methods.toml").read_text(encoding="utf-8"))
+BATCH, IMAGES = 200, 10_000  # of the stream whose cost is given
+
+# What a field of this name means in every method; a comment beside the field goes first.
+KNOBS = {
+    "lr": "learning rate",
+    "params": "which parameters move",
+    "statistics": 'BatchNorm normalises by the test `"batch"` or by the running statistics of the `"source"` model',
+}
 
 
 def methods() -> str:
@@ -24,69 +30,74 @@ def methods() -> str:
 
 
 def section(name: str) -> str:
-    """Idea, equation, one step, knobs, cost, citation."""
+    """Idea, equation, one step, needs, cost, knobs, paper."""
     method = steep.METHODS[name]
-    told = said_of(method)
-    paper = f"[{told['citation']}]({told['link']})" if "link" in told else told["citation"]
+    paper = re.sub(r"arXiv:([\d.]+\d)", r"[arXiv:\1](https://arxiv.org/abs/\1)", method.paper)
     parts = [
         f"## {name}",
-        _plain(inspect.getdoc(method)),
-        f"```text\n{told['equation'].strip()}\n```",
-        f"**One step.** {_plain(inspect.getdoc(method.step))} Answers with the model *{method.predicts}* the update.",
-        f"**Needs.** {probe.needs(name)}" if probe.needs(name) != "–" else "",
+        _escaped(inspect.getdoc(method)),
+        f"```text\n{inspect.cleandoc(method.equation)}\n```" if method.equation else "",
+        f"**One step.** {_escaped(inspect.getdoc(method.step))} Answers with the model *{method.predicts}* the update.",
+        f"**Needs.** {needs(method)}" if method.needs else "",
         f"**Cost.** {_cost(name)}",
         _knobs(method),
-        f"**Paper.** {paper}",
+        "" if paper == "–" else f"**Paper.** {paper}",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def said_of(method: type[Method]) -> dict[str, str]:
-    """Find the entry of a method, or of the method it is a variant of."""
-    return next(TOLD[each.name] for each in method.__mro__ if getattr(each, "name", None) in TOLD)
+def needs(method: type[Method]) -> str:
+    """Say what a method declares that it needs."""
+    return ", ".join(sorted(need.value for need in method.needs)) or "–"
+
+
+def passes(method: type[Method]) -> float:
+    """Count the forward passes for each image of a long stream, the answer included."""
+    answer = method.moves and method.predicts == "after"
+    return method().passes(BATCH, IMAGES) + answer
 
 
 def _cost(name: str) -> str:
-    first, later, skipped = probe.passes(name)
-    text = f"{later[0]:.3g} forward and {later[1]:.3g} backward passes per image"
-    if first != later:
-        text += f" ({first[0]:.3g} and {first[1]:.3g} in the first batch{f', later: {skipped}' if skipped else ''})"
+    text = f"{passes(steep.METHODS[name]):.3g} forward passes per image, where a backward pass counts as one or two"
     numbers = choosing_table.measured()
     if name not in numbers:
         return f"{text}."
-    ratio = numbers["source"]["speed"] / numbers[name]["speed"]
+    ratio = numbers[SOURCE]["speed"] / numbers[name]["speed"]
     graph = ", each step a CUDA graph" if numbers[name]["graph"] else ""
     return (
-        f"{text}; {numbers[name]['speed']:,.0f} images/s ({ratio:.1f} times the time of `source`) and "
+        f"{text}; {numbers[name]['speed']:,.0f} images/s ({ratio:.1f} times the time of `{SOURCE}`) and "
         f"{numbers[name]['memory']:.1f} GiB, from the rows of WRN-28-10 on an H200{graph}."
     )
 
 
 def _knobs(method: type[Method]) -> str:
-    own, tuned, said = method(), method.tuned(), _comments(method)
-    if not fields(own):
+    default, tuned, comments, constraints = method(), method.tuned(), _comments(method), constraints_of(method)
+    if not fields(default):
         return "**Knobs.** None."
-    out = ["| knob | default | tuned | what |", "|---|---|---|---|"]
-    for field in fields(own):
-        a, b = getattr(own, field.name), getattr(tuned, field.name)
+    lines = ["| knob | default | tuned | allowed | what |", "|---|---|---|---|---|"]
+    for field in fields(default):
+        a, b = getattr(default, field.name), getattr(tuned, field.name)
         other = "" if a == b else f"`{b!r}`"
-        out.append(f"| `{field.name}` | `{a!r}` | {other} | {said.get(field.name, '').replace('|', '&#124;')} |")
-    return "\n".join(out)
+        constraint = constraints[field.name]
+        allowed = constraint.expected + (" or None" if constraint.optional else "")
+        words = comments.get(field.name, KNOBS.get(field.name, ""))
+        lines.append(f"| `{field.name}` | `{a!r}` | {other} | {allowed} | {words.replace('|', '&#124;')} |")
+    return "\n".join(lines)
 
 
 def _comments(method: type[Method]) -> dict[str, str]:
-    """Read the comment behind each field, of the class and of those it stands on; a shared field says it in `all`."""
-    said = dict(TOLD["all"])
+    """Read the comment behind each field, of the class and of those it stands on."""
+    comments = {}
     for each in reversed(method.__mro__):
         if not issubclass(each, Method) or each is Method:
             continue
-        source = inspect.getsource(each)
-        for token in tokenize.generate_tokens(io.StringIO(inspect.cleandoc(source) + "\n").readline):
-            if token.type == tokenize.COMMENT and (found := re.match(r"    (\w+):", token.line)):
-                said[found[1]] = token.string.lstrip("# ")
-    return said
+        source = inspect.cleandoc(inspect.getsource(each)) + "\n"
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT and (field := re.match(r"    (\w+):", token.line)):
+                comments[field[1]] = token.string.lstrip("# ")
+    return comments
 
 
-def _plain(doc: str | None) -> str:
+def _escaped(doc: str | None) -> str:
     """A docstring as one paragraph; what Markdown would take for emphasis is escaped."""
     return re.sub(r"(?<!`)([*_])(?!`)", r"\\\1", " ".join((doc or "").split()))

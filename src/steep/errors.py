@@ -49,6 +49,10 @@ class SteepWarning(UserWarning):
     """Something works, but not the way the caller may think."""
 
 
+class FallbackWarning(SteepWarning):
+    """A faster way to compute was asked for and cannot be taken here; it holds for all batches that follow."""
+
+
 def unknown(what: str, name: str, known: Iterable[str], listing: str = "") -> UnknownNameError:
     """Build the error for a misspelt name: its near match, and the names that work or the command that lists them.
 

@@ -118,9 +118,11 @@ def test_pacs_is_twelve_pairs_with_the_weights_of_each_source() -> None:
     assert (sketch.steps, dict(sketch.hyper)["lr"], sketch.batch_size, sketch.size) == (20, 0.002, 0, 32)
 
 
-def test_table_1_is_all_methods_on_fifteen_corruptions_at_five_severities_and_clean() -> None:
+def test_table_1_is_eleven_methods_on_fifteen_corruptions_at_five_severities_and_clean() -> None:
     grid = plan("table-1-cifar10", only=["setting=paper"], require=False)
-    assert {cell.method for cell in grid.cells} == set(METHODS)
+    methods = {cell.method for cell in grid.cells}
+    assert methods <= set(METHODS)
+    assert len(methods) == 11  # the paper's ten and tea-fast
     assert Counter(cell.shift for cell in grid.cells) == {**dict.fromkeys(BENCHMARK, 55), "clean": 11}
     assert [cell.method for cell in grid.cells[:2]] == ["source", "bn"]  # the source model first on every set
 
@@ -202,7 +204,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         ({"shifts": 'shifts = ["foggy"]'}, r"unknown shift of recipe mine 'foggy': did you mean 'fog'"),
         ({"tent": "tant = {}"}, r"unknown method of recipe mine 'tant': did you mean 'tent'"),
         ({"tent": "tent = { lrr = 1 }"}, r"unknown hyper-parameter of tent 'lrr': did you mean 'lr'"),
-        ({"tent": 'tent = { lr = "fast" }'}, r"lr: expected such as 0.001, got 'fast'"),
+        ({"tent": 'tent = { lr = "fast" }'}, "tent: lr: expected"),
         ({"tent": "tent = 3"}, r"expected a table such as \{\}, got 3"),
         ({"shifts": 'shifts = [["fog"]]'}, r"shifts: expected a plain list, got \[\['fog'\]\]"),
         ({"data": 'data = "digits-c"\nseverities = [5.0]'}, r"severities: expected some of 1, 2, 3, 4, 5, got \[5.0\]"),
@@ -216,7 +218,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
             {"data": 'data = "pacs"', "tent": "tent = {}\n[sources]\nphoto = 3\n"},
             r"sources.photo: expected a table, got 3",
         ),
-        ({"tent": "tent = { lr = nan }"}, r"lr: expected a finite number, got nan"),
+        ({"tent": "tent = { lr = nan }"}, "lr: expected a finite number"),
         ({"tent": 'tent = { settings = ["best"] }'}, r"setting: expected 'paper' or 'tuned', got 'best'"),
     ],
 )
@@ -231,8 +233,8 @@ def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], said: str) -
         ({"sets": ["tea"]}, r"--set: expected NAME=VALUE"),
         ({"sets": ["tae.lr=1"]}, r"unknown method to set 'tae': did you mean 'tea'"),
         ({"sets": ["batch=1"]}, r"unknown key of --set 'batch': did you mean 'batch_size'"),
-        ({"sets": ["tea.lr=nan"]}, r"lr: expected a finite number, got nan"),
-        ({"sets": ["tea.lr=inf"]}, r"lr: expected a finite number, got inf"),
+        ({"sets": ["tea.lr=nan"]}, "lr: expected a finite number"),
+        ({"sets": ["tea.lr=inf"]}, "lr: expected a finite number"),
         ({"sets": ["model=wrn-40-22x"]}, r"unknown model 'wrn-40-22x': did you mean 'wrn-40-2'"),
         ({"sets": ["limit=0"]}, r"limit: expected a whole number of 1 or more"),
         ({"only": ["fog"]}, r"--only: expected such as method=tea,tent"),

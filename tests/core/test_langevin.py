@@ -137,7 +137,7 @@ def test_chains_are_independent_of_the_batch_size():
     [{"chains": 0}, {"sgld_steps": -1}, {"restart": 2.0}, {"start": (1.0, -1.0)}, {"buffer_size": 0}, {"lr": 0.0}],
 )
 def test_settings_out_of_range_are_refused(wrong):
-    with pytest.raises(InputError, match=f"tea: {next(iter(wrong))} is out of range"):
+    with pytest.raises(InputError, match=f"tea: {next(iter(wrong))}: expected"):
         steep.adapt(net(), "tea", **wrong)
 
 

@@ -100,9 +100,9 @@ def test_no_gradient_to_the_images() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"lr": "1e-3"}, r"lr: expected a number \(float\), got '1e-3'"),
-        ({"lr": True}, "lr: expected a number"),
-        ({"sgld_steps": 2.5}, r"sgld_steps: expected a number \(int\), got 2.5"),
+        ({"lr": "1e-3"}, "lr: expected a finite number"),
+        ({"lr": True}, "lr: expected a finite number"),
+        ({"sgld_steps": 2.5}, "sgld_steps: expected a whole number"),
         ({"seed": "a"}, "seed: expected a whole number, got 'a'"),
         ({"device": "abacus"}, "device: the model cannot be brought to abacus"),
     ],

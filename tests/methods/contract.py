@@ -1,4 +1,4 @@
-"""The rules every method keeps (the eight of the design), as functions that fail when a rule is broken.
+"""The rules every method keeps, as functions that fail when a rule is broken.
 
 `test_contract.py` runs them over all methods, nets and precisions, and `test_mutants.py` over methods with planted
 faults, so that the suite itself is known to see them.
@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 import steep
-from nets import images
-from steep.core.method import Method
+from nets import Counted, images, net
+from steep.core.method import Method, Need
+from steep.errors import NothingToAdaptError
 
 RULES: list[Callable[[Case], None]] = []
 
@@ -33,6 +34,10 @@ class Case:
     model: nn.Module
     bfloat16: bool = False
     hyper: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def kind(self) -> type[Method]:
+        return steep.METHODS[self.method] if isinstance(self.method, str) else self.method
 
     def adapter(self, **options) -> steep.Adapter:
         return steep.adapt(self.model, self.method, source=[images(20, seed=99)], **self.hyper, **options)
@@ -90,9 +95,8 @@ def moves_something_and_leaves_the_callers_model(case: Case) -> None:
     start = copy.deepcopy(adapter.state_dict()["state"]["model"])
     case.run(adapter)
     assert equal(before, contents(case.model)), "the caller's model was changed"
-    end = adapter.state_dict()["state"]["model"]
-    if adapter.method.name not in ("source", "bn"):
-        assert not same(start.values(), end.values()), "nothing moved: every other rule would hold for no reason"
+    moved = not same(start.values(), adapter.state_dict()["state"]["model"].values())
+    assert moved == adapter.method.moves, "it moved and says it does not, or every other rule would hold for no reason"
 
 
 @rule
@@ -194,9 +198,33 @@ def predicts_when_it_says(case: Case) -> None:
 
 
 @rule
+def needs_batch_norm_only_if_it_says_so(case: Case) -> None:
+    needs_it = Need.BATCH_NORM in case.kind.needs
+    for kind in ("group", "layer"):
+        other = dataclasses.replace(case, model=net(kind))
+        if needs_it:
+            with pytest.raises(NothingToAdaptError, match={"group": "2 GroupNorm", "layer": "2 LayerNorm"}[kind]):
+                other.adapter()
+        else:
+            other.adapter()
+
+
+@rule
+def costs_what_it_says(case: Case) -> None:
+    batch, batches = 20, 3
+    adapter = dataclasses.replace(case, model=Counted(case.model)).adapter()
+    adapter.model.forwards = adapter.model.backwards = 0.0  # eata has looked at source images
+    with case.autocast():
+        for seed in range(batches):
+            adapter.method.step(adapter._state, images(batch, seed=seed))
+    total = batch * batches
+    counts = (adapter.model.forwards + adapter.model.backwards) / total
+    assert counts == pytest.approx(adapter.method.passes(batch, total)), "passes() is not what a step costs"
+
+
+@rule
 def fits_on_a_page(case: Case) -> None:
-    method = steep.METHODS[case.method] if isinstance(case.method, str) else case.method
-    lines = len(inspect.getsource(inspect.getmodule(method)).splitlines())
+    lines = len(inspect.getsource(inspect.getmodule(case.kind)).splitlines())
     assert lines <= 95, f"{lines} lines"
-    assert method.__doc__
-    assert method.paper
+    assert case.kind.__doc__
+    assert case.kind.paper

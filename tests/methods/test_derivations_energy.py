@@ -86,6 +86,35 @@ def test_tea_replayed_by_hand(chains):
     assert_params(net, Hand(make_net()), ())
 
 
+def test_energy_replayed_by_hand():
+    """Three batches of θ ← Adam(θ, ∇ mean E(x)), ∂E/∂f = −softmax f; the answer comes after the update."""
+    net = make_net()
+    adapter = steep.adapt(net, "energy", lr=LR)
+    hand, optimizer = Hand(net), Adam(LR)
+    for x in STREAM:
+        before = hand.logits(x)
+        slopes, _ = hand.backward(x, -softmax(before) / len(before))
+        optimizer.step(hand.params, only(slopes))
+        after = hand.logits(x)
+        assert energy(after).mean() < energy(before).mean()
+        assert_close(adapter(x), after, 1e-8)
+        assert_params(adapter.model, hand, tol=1e-8)
+        assert_close(adapter.last.loss, energy(before).mean(), 1e-8)
+        assert_close(adapter.last.energy_after, energy(after).mean(), 1e-8)
+        assert adapter.last.energy_samples is None
+
+
+def test_energy_is_the_first_term_of_tea():
+    """Before the first update, its loss is TEA's with the energy of the samples added back."""
+    net, x = make_net(), STREAM[0]
+    both = [steep.adapt(net, name, lr=LR, predict="before") for name in ("energy", "tea")]
+    losses = []
+    for adapter in both:
+        adapter(x)
+        losses.append(adapter.last)
+    assert_close(losses[0].loss, losses[1].loss + losses[1].energy_samples, 1e-8)
+
+
 def test_tea_gradient_against_finite_differences():
     """∇_θ [mean E(x) − mean E(x̃)] by central differences with x̃ fixed, and ∂E/∂x likewise, for one step."""
     net, x, h = make_net(), STREAM[0], 1e-6

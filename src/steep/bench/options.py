@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias
 
 from steep import recipes
-from steep.errors import InputError, unknown
+from steep.errors import InputError, UnknownNameError, unknown
 from steep.methods import make
 
 Kinds: TypeAlias = tuple[type, ...]
@@ -64,29 +63,17 @@ def choices(only: Iterable[str]) -> dict[str, set[str]]:
     return chosen
 
 
-def hyper(where: str, name: str, setting: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve every hyper-parameter of a method; a whole number passes for a float, another kind does not pass.
-
-    Nor does a number that is not finite: it would decide a result and has no place in a row's spec.
+def hyper(where: str, name: str, setting: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Resolve every hyper-parameter of a method, by the constraints that its fields declare.
 
     >>> hyper("here", "tent", "paper", {"lr": 1})["lr"]
     1.0
     """
-    base = make(name, setting)
-    values = dict(given)
-    for item in fields(base):
-        if item.name in values:
-            default, value = getattr(base, item.name), values[item.name]
-            if isinstance(value, float) and not math.isfinite(value):
-                raise InputError(f"{where}: {item.name}: expected a finite number, got {value!r}")
-            if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-                values[item.name] = float(value)
-            elif default is not None and value is not None and not _alike(default, value):
-                raise InputError(f"{where}: {item.name}: expected such as {default!r}, got {value!r}")
-            if isinstance(value, list):
-                values[item.name] = tuple(value)
-    resolved = make(name, setting, **values)
-    return {item.name: getattr(resolved, item.name) for item in fields(resolved)}
+    try:
+        method = make(name, setting, **settings)
+    except (InputError, UnknownNameError) as error:
+        raise type(error)(f"{where}: {error}") from error
+    return {item.name: getattr(method, item.name) for item in fields(method)}
 
 
 def hyper_changed(name: str) -> set[str]:
@@ -97,14 +84,6 @@ def hyper_changed(name: str) -> set[str]:
     """
     paper, tuned = make(name), make(name, "tuned")
     return {item.name for item in fields(paper) if getattr(paper, item.name) != getattr(tuned, item.name)}
-
-
-def _alike(default: object, value: object) -> bool:
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(default, bool) and isinstance(value, bool)
-    if isinstance(default, (tuple, list)):
-        return isinstance(value, (tuple, list)) and len(value) == len(default)
-    return isinstance(value, type(default)) or (isinstance(default, (int, float)) and isinstance(value, (int, float)))
 
 
 def check(where: str, table: Any, known: Mapping[str, Kinds]) -> None:

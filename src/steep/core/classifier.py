@@ -19,7 +19,7 @@ from steep.core.dist import group as distributed
 from steep.core.losses import widen
 from steep.core.run.precision import arrange, half_precision, lower
 from steep.core.run.recompute import recomputed
-from steep.errors import CheckpointError, InputError, SteepWarning
+from steep.errors import CheckpointError, FallbackWarning, InputError
 
 MOST_SHAPES = 8  # that one adapter compiles for
 FLEETING = "~"  # begins the name of a buffer that the model itself does not save
@@ -92,7 +92,7 @@ class Classifier(nn.Module):
                 return self._compiled(x)
         except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
             self.compile_forward = False
-            warnings.warn(f"compile=True: this model runs uncompiled: {error}", SteepWarning, stacklevel=3)
+            warnings.warn(f"compile=True: this model runs uncompiled: {error}", FallbackWarning, stacklevel=3)
             return self._logits(x)
 
     @contextmanager

@@ -6,10 +6,9 @@ A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
 from __future__ import annotations
 
 import abc
-import math
-import numbers
+import enum
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
@@ -17,9 +16,29 @@ import torch
 from torch import Tensor
 
 from steep.core.classifier import Classifier, SourceModel, copied
+from steep.core.constraints import constraints_of
+from steep.core.layers import Params
 from steep.errors import CheckpointError, InputError
 
 Moment = Literal["before", "after"]
+
+
+class Look(NamedTuple):
+    """How charts show a method."""
+
+    colour: str  # such as "#0072B2"
+    marker: str  # a shape of Vega-Lite such as "circle"
+
+
+class Need(enum.Enum):
+    """What a method cannot do without, as its page and the tables of methods say it."""
+
+    BATCH_NORM = "BatchNorm"
+    SOURCE_IMAGES = "some source images"
+    FEATURES = "features before the last layer"
+    VIEWS = "augmented views of an image"
+    TEACHER = "a second copy of the model"
+    SAMPLES = "samples drawn from the model"
 
 
 class Step(NamedTuple):
@@ -116,26 +135,13 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
                 optimizer.state[p][name] = tensor.copy_(new)
 
 
-def _other_kind(kind: str, value: Any) -> str | None:
-    """Say what a field of a kind holds, where the value is nothing like it. A kind not known here may hold anything."""
-    kinds = {part.strip() for part in kind.split("|")}
-    if value is None and "None" in kinds:
-        return None
-    if kinds <= {"int", "float", "None"}:
-        return None if _is_number(value, whole="float" not in kinds) else f"a number ({kind})"
-    if "tuple[float, float]" in kinds:
-        pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
-        return None if pair else "two numbers (low, high)"
-    if kind == "Params":
-        names = isinstance(value, str) or (isinstance(value, Collection) and all(isinstance(v, str) for v in value))
-        return None if names else '"norm", "all", layer kinds such as ["norm", "linear"], or a regular expression'
-    return None
+def backward_passes(params: Params) -> float:
+    """Say what a backward pass costs, in forward passes: to normalisation parameters about one, to all weights two.
 
-
-def _is_number(value: Any, whole: bool = False) -> bool:
-    """Whether a value is a number of Python or NumPy: neither a bool nor NaN, which is not itself."""
-    right = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
-    return right and bool(value == value)
+    >>> backward_passes("norm"), backward_passes("all"), backward_passes(("norm", "conv"))
+    (1.0, 2.0, 2.0)
+    """
+    return 2.0 if params == "all" or (not isinstance(params, str) and "conv" in params) else 1.0
 
 
 S = TypeVar("S", bound=State)
@@ -150,27 +156,22 @@ class Method(abc.ABC, Generic[S]):
     Tent(lr=0.0001, params='norm', statistics='batch')
     """
 
-    def __post_init__(self) -> None:
-        """Refuse a rate or a momentum that cannot be one. A method with more to check does so here."""
-        lr: Any = getattr(self, "lr", None)
-        momentum: Any = getattr(self, "momentum", None)
-        rate, share = not _is_number(lr) or 0 < lr < math.inf, not _is_number(momentum) or 0 <= momentum <= 1
-        self.require(lr=rate, momentum=share)
-
-    def require(self, **right: bool) -> None:
-        """Raise for the first hyper-parameter that is not of the kind its field names, or not right."""
-        for field in fields(self):
-            value, kind = getattr(self, field.name, None), getattr(field.type, "__name__", str(field.type))
-            if field.init and (expected := _other_kind(kind, value)):
-                raise InputError(f"{self.name}: {field.name}: expected {expected}, got {value!r}")
-        for name, is_right in right.items():
-            if not is_right:
-                raise InputError(f"{self.name}: {name} is out of range, got {getattr(self, name)!r}")
-
     name: ClassVar[str]
-    paper: ClassVar[str]
+    paper: ClassVar[str]  # "Authors, title, year, arXiv:number"; "–" where there is none
     predicts: ClassVar[Moment]  # whether its paper answers with the model before or after the update
     memory_advice: ClassVar[str] = ""  # settings to lower where a GPU is too small: "`chains` or `buffer_size`"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    moves: ClassVar[bool] = True  # False: no step changes the model, so an answer after it costs no further pass
+    look: ClassVar[Look | None] = None  # in charts; None: chosen by the name
+    equation: ClassVar[str] = ""  # for documentation
+
+    def __post_init__(self) -> None:
+        """Bring every hyper-parameter to its stored form, and refuse one that breaks its constraint."""
+        for name, constraint in constraints_of(type(self)).items():
+            try:
+                object.__setattr__(self, name, constraint.check(name, getattr(self, name)))
+            except ValueError as error:
+                raise InputError(f"{self.name}: {error}") from None
 
     @abc.abstractmethod
     def init(self, source: SourceModel) -> S:
@@ -185,6 +186,13 @@ class Method(abc.ABC, Generic[S]):
         """Answer with the model as it is now."""
         logits: Tensor = state.model(x)
         return logits
+
+    def passes(self, batch_size: int, images: int) -> float:
+        """Count the forward passes that one step costs for each image of a stream of so many. A dry run reads this.
+
+        Where the method says nothing else, it is one forward, and one backward to its `params` if it has that field.
+        """
+        return 1 + (backward_passes(self.params) if hasattr(self, "params") else 0.0)
 
     def repeats(self, state: S) -> bool:
         """Whether every step from now on does the same work on the device, so that it can be recorded as a graph."""

@@ -1,15 +1,12 @@
 """The methods, one paper per file, and `adapt`, which finds them by name.
 
 >>> import steep
->>> list(steep.METHODS)
-['source', 'bn', 'dua', 'pl', 'shot', 'tent', 'eta', 'eata', 'sar', 'tea', 'tea-fast']
 >>> steep.METHODS["tea"].paper
-'Yuan et al., TEA: Test-time Energy Adaptation, 2024'
+'Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402'
 """
 
 from __future__ import annotations
 
-import numbers
 import os
 import warnings
 from collections.abc import Iterable
@@ -29,8 +26,10 @@ from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.bn import BN
 from steep.methods.dua import Dua
 from steep.methods.eata import Eata
+from steep.methods.energy import Energy
 from steep.methods.eta import Eta
 from steep.methods.pl import PL
+from steep.methods.registry import METHODS, find, look_of, register, register_installed
 from steep.methods.sar import Sar
 from steep.methods.shot import Shot
 from steep.methods.source import Source
@@ -38,10 +37,12 @@ from steep.methods.tea import TEA
 from steep.methods.tea_fast import TeaFast
 from steep.methods.tent import Tent
 
-METHODS: dict[str, type[Method[Any]]] = {
-    method.name: method for method in (Source, BN, Dua, PL, Shot, Tent, Eta, Eata, Sar, TEA, TeaFast)
-}
-"""Every method by name."""
+for _method in (Source, BN, Dua, PL, Shot, Tent, Eta, Eata, Sar, Energy, TEA, TeaFast):
+    register(_method)
+register_installed()
+
+SOURCE = Source.name
+"""The method that every other is compared with: the model as it was trained."""
 
 
 def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", **hyper: Any) -> Method[Any]:
@@ -66,13 +67,7 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
     for name in hyper:
         if name not in known:
             raise unknown(f"hyper-parameter of {method.name}", name, known)
-    return replace(method, **{name: _plain(value) for name, value in hyper.items()})
-
-
-def _plain(value: Any) -> Any:
-    """Turn a number of NumPy's into Python's own, which can be saved."""
-    item = getattr(value, "item", None)
-    return item() if callable(item) and isinstance(value, numbers.Real) else value
+    return replace(method, **hyper)
 
 
 def resume(
@@ -203,3 +198,6 @@ def adapt(
         source=source,
         callbacks=callbacks,
     )
+
+
+__all__ = ["METHODS", "SOURCE", "adapt", "find", "look_of", "make", "register", "resume"]

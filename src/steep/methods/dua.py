@@ -11,8 +11,9 @@ from torch.nn.functional import pad
 
 from steep.core.batch import first
 from steep.core.classifier import SourceModel
+from steep.core.constraints import Real, Whole, hyper
 from steep.core.layers import batch_norms
-from steep.core.method import Method, Moment, State, Step
+from steep.core.method import Look, Method, Moment, Need, State, Step
 
 
 @dataclass
@@ -25,22 +26,25 @@ class DuaState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class Dua(Method[DuaState]):
-    """Move the running statistics with the first few images, less with each; then keep them. Labels are unknown."""
+    """Move the running statistics with the first few images, less with each; then keep them."""
 
     name: ClassVar = "dua"
-    paper: ClassVar = "Mirza et al., The norm must go on, 2022"
+    paper: ClassVar = "Mirza et al., The norm must go on, 2022, arXiv:2112.00463"
     predicts: ClassVar[Moment] = "after"
+    needs: ClassVar = frozenset({Need.BATCH_NORM, Need.VIEWS})
+    look: ClassVar = Look("#999933", "triangle-left")
+    equation: ClassVar = "μ ← (1 − m_k) μ + m_k mean(augmented copies of x_k),   σ² alike,   m_k = ρ_0 ω^k + ζ"
 
-    momentum: float = 0.1  # ρ_0
-    decay: float = 0.94  # ρ_k = decay · ρ_{k−1}
-    floor: float = 0.005  # added to every ρ_k
-    images: int = 80  # how many images move the statistics
-    copies: int = 64  # augmented copies of an image that make its batch
-    shift: float = 1 / 8  # greatest shift of a copy, as a share of the side
+    momentum: float = hyper(0.1, Real(least=0, most=1))  # ρ_0
+    decay: float = hyper(0.94, Real(least=0, most=1))  # ω
+    floor: float = hyper(0.005, Real(least=0, most=1))  # ζ
+    images: int = hyper(80, Whole(least=0))  # how many images move the statistics
+    copies: int = hyper(64, Whole(least=1))  # augmented copies of an image that make its batch
+    shift: float = hyper(1 / 8, Real(least=0, most=1))  # greatest shift of a copy, as a share of the side
 
     def init(self, source: SourceModel) -> DuaState:
         """Running statistics, which move."""
-        batch_norms(source.model, for_method="dua", running=True)
+        batch_norms(source.model, for_method=self.name, running=True)
         return DuaState(source.prepare(params=None, statistics="source"), source.generator())
 
     @torch.no_grad()
@@ -53,15 +57,18 @@ class Dua(Method[DuaState]):
         try:
             for image in new:
                 state.seen += 1
-                copies = self.augment(image, state.generator)
                 for layer in layers:
                     layer.training, layer.momentum = True, self.momentum * self.decay**state.seen + self.floor
                 with state.model.uncompiled():  # a program would hold the momentum of one image
-                    state.model(copies)
+                    state.model(self.augment(image, state.generator))
         finally:
             for layer, momentum in zip(layers, momenta, strict=True):
                 layer.training, layer.momentum = False, momentum
         return Step(logits, used=len(new), moved=len(new) > 0)
+
+    def passes(self, batch_size: int, images: int) -> float:
+        """One forward for each image, and one for each copy of the first few."""
+        return 1 + self.copies * min(self.images, images) / images
 
     def repeats(self, state: DuaState) -> bool:
         """Once the statistics stand still."""
@@ -76,14 +83,11 @@ class Dua(Method[DuaState]):
         def draw(high: int) -> Tensor:
             return torch.randint(high, (self.copies,), generator=generator, device=image.device)
 
-        tops, lefts = draw(2 * margins[0] + 1).tolist(), draw(2 * margins[1] + 1).tolist()
-        crops = [padded[..., t : t + height, s : s + width] for t, s in zip(tops, lefts, strict=True)]
-        views = torch.stack(crops)
-        each = (-1, *[1] * image.ndim)
-        mirrored, turns = draw(2).view(each), draw(4).view(each)
+        corners = zip(*(draw(2 * margin + 1).tolist() for margin in margins), strict=True)
+        views = torch.stack([padded[..., top : top + height, left : left + width] for top, left in corners])
+        mirrored, turns = (draw(kinds).view(-1, *[1] * image.ndim) for kinds in (2, 4))
         views = torch.where(mirrored == 1, views.flip(-1), views)
-        if height != width:  # a quarter turn would not fit: half turns only
-            turns = turns // 2 * 2
+        turns = turns if height == width else turns // 2 * 2  # a quarter turn would not fit: half turns only
         for turn in (1, 2, 3) if height == width else (2,):
             views = torch.where(turns == turn, views.rot90(turn, (-2, -1)), views)
         return views

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from steep.core.classifier import Classifier, SourceModel
+from steep.core.constraints import Real, Whole, hyper
 from steep.core.io.images import checked, images_of
-from steep.core.method import Moment
+from steep.core.method import Look, Moment, Need
 from steep.errors import InputError, SteepWarning
 from steep.methods.eta import Eta, EtaState
 
@@ -32,9 +33,12 @@ class Eata(Eta):
 
     name: ClassVar = "eata"
     predicts: ClassVar[Moment] = "before"
+    needs: ClassVar = frozenset({Need.SOURCE_IMAGES})
+    look: ClassVar = Look("#882255", "arrow")
+    equation: ClassVar = "L = L_eta + α Σ_i F_i (θ_i − θ_i,source)²,   F_i = mean of (∂ −log p(ŷ | x_source) / ∂θ_i)²"
 
-    fisher_weight: float = 2000.0  # α
-    fisher_images: int = 2000  # source images looked at
+    fisher_weight: float = hyper(2000.0, Real(least=0))  # α
+    fisher_images: int = hyper(2000, Whole(least=1))  # source images looked at
 
     @classmethod
     def tuned(cls) -> Self:

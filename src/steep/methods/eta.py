@@ -11,9 +11,10 @@ from torch.nn.functional import cosine_similarity
 
 from steep.core.batch import MovingAverage, count, mean
 from steep.core.classifier import SourceModel
+from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
 from steep.core.losses import entropy
-from steep.core.method import Method, Moment, Step
+from steep.core.method import Look, Method, Moment, Step
 from steep.core.optim import DescentState, adam, descend
 
 
@@ -29,16 +30,21 @@ class Eta(Method[EtaState]):
     """Weighted entropy of the images that are reliable (low entropy) and unlike what was learnt before."""
 
     name: ClassVar = "eta"
-    paper: ClassVar = "Niu et al., Efficient test-time model adaptation without forgetting, 2022"
+    paper: ClassVar = "Niu et al., Efficient test-time model adaptation without forgetting, 2022, arXiv:2204.02610"
     predicts: ClassVar[Moment] = "before"
+    look: ClassVar = Look("#CC79A7", "wedge")
+    equation: ClassVar = """
+        L = mean over S of exp(E0 − H(p(x))) · H(p(x))
+        S = { x : H(p(x)) < E0  and  |cos(p(x), m)| < d },        m ← moving average of the mean p over S
+    """
 
-    lr: float = 1e-3
-    margin: float = 0.4  # E0 = margin · ln(margin_classes): images above are unreliable
-    margin_classes: int | None = 1000  # None: the model's own number of classes
-    novelty: float = 0.05  # d: greatest cosine similarity to the mean prediction
-    momentum: float = 0.9  # of the mean prediction
-    params: Params = "norm"
-    statistics: str = "batch"
+    lr: float = hyper(1e-3, Real(above=0))
+    margin: float = hyper(0.4, Real(least=0))  # E0 = margin · ln(margin_classes): images above are unreliable
+    margin_classes: int | None = hyper(1000, Whole(least=2, optional=True))  # None: as many as the model has
+    novelty: float = hyper(0.05, Real(least=0))  # d: greatest cosine similarity to the mean prediction
+    momentum: float = hyper(0.9, Real(least=0, most=1))  # of the mean prediction
+    params: Params = hyper("norm", Layers())
+    statistics: str = hyper("batch", Choice("batch", "source"))
 
     @classmethod
     def tuned(cls) -> Self:

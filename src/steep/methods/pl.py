@@ -10,8 +10,9 @@ from torch.nn.functional import cross_entropy
 
 from steep.core.batch import count, mean
 from steep.core.classifier import SourceModel
+from steep.core.constraints import Choice, Layers, Real, hyper
 from steep.core.layers import Params
-from steep.core.method import Method, Moment, Step
+from steep.core.method import Look, Method, Moment, Step
 from steep.core.optim import DescentState, adam, descend
 
 
@@ -22,11 +23,13 @@ class PL(Method[DescentState]):
     name: ClassVar = "pl"
     paper: ClassVar = "Lee, Pseudo-label: the simple and efficient semi-supervised learning method, 2013"
     predicts: ClassVar[Moment] = "before"
+    look: ClassVar = Look("#AA4499", "triangle-right")
+    equation: ClassVar = "L = mean over { x : max p(x) > threshold } of −log p(ŷ | x),        ŷ = argmax p(x)"
 
-    lr: float = 1e-5
-    threshold: float = 0.9  # least probability of a label that is believed
-    params: Params = "all"
-    statistics: str = "source"
+    lr: float = hyper(1e-5, Real(above=0))
+    threshold: float = hyper(0.9, Real(least=0, most=1))  # least probability of a label that is believed
+    params: Params = hyper("all", Layers())
+    statistics: str = hyper("source", Choice("batch", "source"))
 
     @classmethod
     def tuned(cls) -> Self:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from steep.core.batch import MovingAverage, count, mean
 from steep.core.classifier import SourceModel
+from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
 from steep.core.losses import entropy
-from steep.core.method import Method, Moment, Step
+from steep.core.method import Look, Method, Moment, Step
 from steep.core.optim import DescentState, backward, sgd, update, worst_nearby
 
 
@@ -30,17 +31,22 @@ class Sar(Method[SarState]):
     """Entropy of reliable images, its gradient taken at the worst point nearby; collapse brings the source back."""
 
     name: ClassVar = "sar"
-    paper: ClassVar = "Niu et al., Towards stable test-time adaptation in dynamic wild world, 2023"
+    paper: ClassVar = "Niu et al., Towards stable test-time adaptation in dynamic wild world, 2023, arXiv:2302.12400"
     predicts: ClassVar[Moment] = "before"
+    look: ClassVar = Look("#009E73", "stroke")
+    equation: ClassVar = """
+        L(θ) = mean over { x : H(p(x)) < E0 } of H(p(x))
+        θ ← θ − lr ∇L(θ + ρ ∇L(θ) / ‖∇L(θ)‖)
+    """
 
-    lr: float = 0.01
-    momentum: float = 0.9
-    radius: float = 0.05  # ρ
-    margin: float = 0.4  # E0 = margin · ln(margin_classes): images above are unreliable
-    margin_classes: int | None = 1000  # None: the model's own number of classes
-    recover_below: float = 0.2  # moving average of the entropy under which the model has collapsed
-    params: Params = "norm"
-    statistics: str = "batch"
+    lr: float = hyper(0.01, Real(above=0))
+    momentum: float = hyper(0.9, Real(least=0, most=1))  # of the optimiser
+    radius: float = hyper(0.05, Real(least=0))  # ρ
+    margin: float = hyper(0.4, Real(least=0))  # E0 = margin · ln(margin_classes): images above are unreliable
+    margin_classes: int | None = hyper(1000, Whole(least=2, optional=True))  # None: as many as the model has
+    recover_below: float = hyper(0.2, Real())  # moving average of the entropy under which the model has collapsed
+    params: Params = hyper("norm", Layers())
+    statistics: str = hyper("batch", Choice("batch", "source"))
 
     @classmethod
     def tuned(cls) -> Self:
@@ -76,6 +82,10 @@ class Sar(Method[SarState]):
         self.recover(state, collapsed)
         note = "recovered the source model: the entropy had collapsed"
         return Step(logits, loss.detach(), used, leap=collapsed, note=note, reason_if_unused="no reliable image")
+
+    def passes(self, batch_size: int, images: int) -> float:
+        """Two passes forward, two backward."""
+        return 2 * super().passes(batch_size, images)
 
     @torch.no_grad()
     def recover(self, state: SarState, where: Tensor) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steep.core.classifier import SourceModel
-from steep.core.method import Method, Moment, State, Step
+from steep.core.method import Look, Method, Moment, State, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,9 @@ class Source(Method[State]):
     name: ClassVar = "source"
     paper: ClassVar = "–"
     predicts: ClassVar[Moment] = "before"
+    moves: ClassVar = False
+    look: ClassVar = Look("#707070", "cross")
+    equation: ClassVar = "ŷ = argmax f(x)"
 
     def init(self, source: SourceModel) -> State:
         """Nothing to configure: running statistics, no gradients."""

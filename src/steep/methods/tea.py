@@ -10,10 +10,11 @@ from torch import Tensor
 
 from steep.core.batch import gather, mean, size
 from steep.core.classifier import SourceModel
+from steep.core.constraints import Choice, Interval, Layers, Real, Whole, hyper
 from steep.core.langevin import ReplayBuffer, langevin
 from steep.core.layers import Params
 from steep.core.losses import energy
-from steep.core.method import Method, Moment, Step
+from steep.core.method import Look, Method, Moment, Need, Step
 from steep.core.optim import DescentState, adam, backward, update
 
 
@@ -27,39 +28,32 @@ class TeaState(DescentState):
 
 @dataclass(frozen=True, kw_only=True)
 class TEA(Method[TeaState]):
-    """Contrastive divergence: lower the energy of the test images, raise that of the model's own samples."""
+    """Contrastive divergence: lower the energy of the test images, raise that of samples drawn from the model."""
 
     name: ClassVar = "tea"
-    paper: ClassVar = "Yuan et al., TEA: Test-time Energy Adaptation, 2024"
+    paper: ClassVar = "Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402"
     predicts: ClassVar[Moment] = "after"
-    memory_advice: ClassVar[str] = "`chains` or `buffer_size`"
+    memory_advice: ClassVar = "`chains` or `buffer_size`"
+    needs: ClassVar = frozenset({Need.SAMPLES})
+    look: ClassVar = Look("#D55E00", "circle")
+    equation: ClassVar = """
+        E(x) = −log Σ_k exp f(x)_k
+        θ ← θ − β ∇ [ mean E(x_test) − mean E(x̃) ]
+        x̃ ← x̃ − rate · ∂E/∂x̃ + noise · ε,   ε ∼ N(0, I),   T times, from the buffer or from p0
+    """
 
-    lr: float = 1e-3  # β in Algorithm 1
-    params: Params = "norm"
-    statistics: str = "batch"
-    sgld_steps: int = 20  # T
-    sgld_rate: float = 0.1  # on ∂E/∂x; the paper's α/2
-    sgld_noise: float = 0.01  # standard deviation of ε; the paper's α
-    chains: int | None = None  # samples per update; None: as many as test images
-    buffer_size: int | None = None  # chains that wait for their turn; None: 10,000, fewer if they took over 512 MiB
-    restart: float = 0.05  # share of chains that begin anew, from p0
-    start: tuple[float, float] = (-1.0, 1.0)  # p0 = U(low, high)
-    clamp: tuple[float, float] | None = None
-    grad_clip: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what would silently mean something else."""
-        super().__post_init__()
-        chains, size = self.chains is None or self.chains >= 1, self.buffer_size is None or self.buffer_size >= 1
-        self.require(chains=chains, buffer_size=size, sgld_steps=self.sgld_steps >= 0, restart=0 <= self.restart <= 1)
-        self.require(start=self.start[0] < self.start[1], clamp=not self.clamp or self.clamp[0] < self.clamp[1])
-
-    @staticmethod
-    def fast() -> TEA:
-        """TEA for the price of Tent: `steep.adapt(model, "tea-fast")`."""
-        from steep.methods.tea_fast import TeaFast
-
-        return TeaFast()
+    lr: float = hyper(1e-3, Real(above=0))  # β in Algorithm 1
+    params: Params = hyper("norm", Layers())
+    statistics: str = hyper("batch", Choice("batch", "source"))
+    sgld_steps: int = hyper(20, Whole(least=0))  # T
+    sgld_rate: float = hyper(0.1, Real(least=0))  # on ∂E/∂x; the paper's α/2
+    sgld_noise: float = hyper(0.01, Real(least=0))  # standard deviation of ε; the paper's α
+    chains: int | None = hyper(None, Whole(least=1, optional=True))  # samples per update; None: as many as test images
+    buffer_size: int | None = hyper(None, Whole(least=1, optional=True))  # chains that wait; None: 10,000 or 512 MiB
+    restart: float = hyper(0.05, Real(least=0, most=1))  # share of chains that begin anew, from p0
+    start: tuple[float, float] = hyper((-1.0, 1.0), Interval())  # p0 = U(low, high)
+    clamp: tuple[float, float] | None = hyper(None, Interval(optional=True))  # limits of a sample's values
+    grad_clip: float | None = hyper(None, Real(above=0, optional=True))  # greatest length of a sample's step
 
     def init(self, source: SourceModel) -> TeaState:
         """Batch statistics, Adam on the normalisation parameters, an empty buffer."""
@@ -94,3 +88,8 @@ class TEA(Method[TeaState]):
             )
         state.buffer.put(where, gather(chains, len(start)))
         return chains
+
+    def passes(self, batch_size: int, images: int) -> float:
+        """One gradient of the images, one of the samples, and before it one by each sample for each Langevin step."""
+        share = (self.chains or batch_size) / batch_size
+        return (1 + share) * super().passes(batch_size, images) + share * 2 * self.sgld_steps

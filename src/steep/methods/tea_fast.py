@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from steep.core.method import Look
 from steep.methods.tea import TEA
 
 
@@ -13,6 +14,7 @@ class TeaFast(TEA):
     """TEA with the sampling that a search on corruptions outside every benchmark chose (docs/speed.md)."""
 
     name: ClassVar = "tea-fast"
+    look: ClassVar = Look("#7A3B00", "diamond")
 
     sgld_steps: int = 3
     sgld_rate: float = 0.7

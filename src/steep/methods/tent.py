@@ -9,9 +9,10 @@ from torch import Tensor
 
 from steep.core.batch import mean
 from steep.core.classifier import SourceModel
+from steep.core.constraints import Choice, Layers, Real, hyper
 from steep.core.layers import Params
 from steep.core.losses import entropy
-from steep.core.method import Method, Moment, Step
+from steep.core.method import Look, Method, Moment, Step
 from steep.core.optim import DescentState, adam, descend
 
 
@@ -20,12 +21,14 @@ class Tent(Method[DescentState]):
     """Minimise the mean entropy of the predictions by moving the normalisation parameters."""
 
     name: ClassVar = "tent"
-    paper: ClassVar = "Wang et al., Tent: Fully test-time adaptation by entropy minimization, 2021"
+    paper: ClassVar = "Wang et al., Tent: Fully test-time adaptation by entropy minimization, 2021, arXiv:2006.10726"
     predicts: ClassVar[Moment] = "before"
+    look: ClassVar = Look("#0072B2", "triangle-up")
+    equation: ClassVar = "L = mean H(p(x)),        H(p) = −Σ_k p_k log p_k"
 
-    lr: float = 1e-3
-    params: Params = "norm"
-    statistics: str = "batch"
+    lr: float = hyper(1e-3, Real(above=0))
+    params: Params = hyper("norm", Layers())
+    statistics: str = hyper("batch", Choice("batch", "source"))
 
     def init(self, source: SourceModel) -> DescentState:
         """Batch statistics, Adam on the normalisation parameters."""

@@ -6,22 +6,19 @@ and weights are read as tensors, never as programs.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import inspect
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
-from steep import models
+from steep import models, user_code
 from steep.data import default_root
 from steep.errors import CheckpointError, InputError, install_extra, unknown
 from steep.models import checkpoints
@@ -80,7 +77,7 @@ def load_model(
     if (mean is None) != (std is None):
         raise InputError("mean and std: expected both or neither")
     door, _, rest = name.partition(":")
-    own = name.rpartition(":")
+    file = user_code.split(name)
     stored = checkpoints.read(find_weights(weights)) if weights is not None else None
     tensors: Mapping[str, Tensor] = stored.tensors if stored else {}
     carried = {"mean", "std"} <= tensors.keys()  # saved with its `Normalized`
@@ -91,8 +88,8 @@ def load_model(
     planes = channels or _rows(tensors.get(prefix + "conv1.weight"), 1) or 3
     if num_classes and classes and num_classes != len(classes):
         raise InputError(f"num_classes: expected {len(classes)}, as there are class names, got {num_classes}")
-    if own[0].endswith(".py"):
-        made = _Made(_from_file(Path(own[0]).expanduser(), own[2], count))
+    if file is not None:
+        made = _Made(_from_file(*file, count))
     elif door in _DOORS and rest:
         pretrained = pretrained or (door == "hf" and Path(rest).expanduser().is_dir())  # a folder brings its weights
         if not pretrained and stored is None:
@@ -100,7 +97,7 @@ def load_model(
             raise InputError(
                 f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them{folder}"
             )
-        made = _made(name, lambda: _DOORS[door](rest, count, pretrained and stored is None))
+        made = user_code.attempt(f"model {name}", lambda: _DOORS[door](rest, count, pretrained and stored is None))
     else:
         made = _Made(_named(name, count, planes, stored is not None))
     if stored is not None and not carried:
@@ -149,39 +146,14 @@ def _named(name: str, count: int, channels: int, has_weights: bool) -> nn.Module
 
 def _from_file(path: Path, factory: str, count: int) -> nn.Module:
     """Run the user's file and call the function in it, with num_classes where it takes and we know them."""
-    if not path.is_file():
-        raise InputError(f"model {path}:{factory}: no file {path}")
-    spec = importlib.util.spec_from_file_location(f"steep_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"model {path}:{factory}: expected a Python file, got {path.name}")
-    loader = spec.loader
-    module = importlib.util.module_from_spec(spec)
-    where = f"{path}:{factory}"
-    with _importable(spec.name, module, path.parent):
-        _attempt(where, lambda: loader.exec_module(module))
-        make = getattr(module, factory, None)
-        if not callable(make):
-            functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-            raise unknown(f"factory in {path}", factory, functions)
+    where = f"model {path}:{factory}"
+    with user_code.opened(path, where) as module:
+        make = user_code.pick(module, factory, "factory")
         takes = "num_classes" in inspect.signature(make).parameters
-        model = _attempt(where, lambda: make(num_classes=count) if takes and count else make())
+        model = user_code.attempt(where, lambda: make(num_classes=count) if takes and count else make())
     if not isinstance(model, nn.Module):
-        raise InputError(f"model {where}: expected it to return a torch.nn.Module, got {type(model).__name__}")
+        raise InputError(f"{where}: expected it to return a torch.nn.Module, got {type(model).__name__}")
     return model
-
-
-@contextlib.contextmanager
-def _importable(name: str, module: ModuleType, folder: Path) -> Iterator[None]:
-    """As when Python runs a file: dataclasses find the module by its name, and imports find the files beside it."""
-    sys.modules[name] = module
-    sys.path.insert(0, str(folder.absolute()))
-    try:
-        yield
-    except BaseException:
-        del sys.modules[name]
-        raise
-    finally:
-        sys.path.remove(str(folder.absolute()))
 
 
 def _timm(name: str, count: int, pretrained: bool) -> _Made:
@@ -231,21 +203,6 @@ def _library(name: str) -> Any:
     except ImportError as error:
         missing = (error.name or name).partition(".")[0]
         raise InputError(f"this model needs {missing}. {install_extra('hub')}") from error
-
-
-def _made(name: str, make: Callable[[], _Made]) -> _Made:
-    return _attempt(name, make)  # type: ignore[no-any-return]
-
-
-def _attempt(where: str, what: Callable[[], Any]) -> Any:
-    """Run somebody else's code; whatever goes wrong in it is said in one line."""
-    try:
-        return what()
-    except (InputError, CheckpointError):
-        raise
-    except (Exception, SystemExit) as error:  # a script's own exit would end this program without a word
-        lines = str(error).splitlines() or [""]
-        raise InputError(f"model {where}: {type(error).__name__}: {lines[0]}") from error
 
 
 def _rows(tensor: Tensor | None, dimension: int) -> int:

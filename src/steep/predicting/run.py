@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ def predict(
     if seed < 0:
         raise InputError(f"seed: expected 0 or more, got {seed}")
     if isinstance(method, str):
-        method = make(method, setting, **checked(method, setting, hyper or {}))
+        method = make(method, setting, **(hyper or {}))
     adapter = adapt(model, method, steps=steps, episodic=episodic, seed=seed, device=device)
     source = adapt(model, "source", device=device)
     # one picture beside the folders of classes must not bring those back into order
@@ -141,30 +141,6 @@ def predict(
         accuracy_before=before,
         remark=remark,
     )
-
-
-def checked(method: str, setting: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring hyper-parameters that were typed by hand to the type of their default; refuse another kind.
-
-    >>> checked("tea", "paper", {"lr": 1, "clamp": [0, 1]})
-    {'lr': 1.0, 'clamp': (0, 1)}
-    >>> checked("tea", "paper", {"lr": "fast"})
-    Traceback (most recent call last):
-    steep.errors.InputError: lr of tea: expected such as 0.001, got 'fast'
-    """
-    base = make(method, setting)
-    defaults = {field.name: getattr(base, field.name) for field in fields(base)}
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        default = defaults.get(name)  # an unknown name is refused by `make`, with the near match
-        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if isinstance(value, list):
-            value = tuple(value)
-        if default is not None and value is not None and type(value) is not type(default):
-            raise InputError(f"{name} of {method}: expected such as {default!r}, got {value!r}")
-        found[name] = value
-    return found
 
 
 def _accuracy(scores: list[tuple[Tensor, Tensor]]) -> float | None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from steep.core.classifier import Classifier
 from steep.core.method import Method, State
 from steep.core.run.snapshot import HostSnapshot, tensors
-from steep.errors import SteepWarning
+from steep.errors import FallbackWarning
 
 WARM = 2  # times that work is done by hand before it is recorded: memory is taken, kernels are chosen and compiled
 MOST = 4  # graphs of one adapter: each keeps its memory
@@ -115,7 +115,7 @@ class Graphs:
         self.recordings.clear()
         warnings.warn(
             f"graph=True: this method or model cannot be recorded as a CUDA graph and runs without one: {why}",
-            SteepWarning,
+            FallbackWarning,
             stacklevel=2,
         )
 

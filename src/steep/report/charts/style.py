@@ -6,36 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from steep.errors import InputError, install_extra
+from steep.methods import METHODS, look_of
 from steep.report.tables import short
 
-COLOURS = {
-    "source": "#707070",
-    "bn": "#56B4E9",
-    "dua": "#999933",
-    "pl": "#AA4499",
-    "shot": "#E69F00",
-    "tent": "#0072B2",
-    "eta": "#CC79A7",
-    "eata": "#882255",
-    "sar": "#009E73",
-    "tea": "#D55E00",
-    "tea-fast": "#7A3B00",
-}
-"""The colour of each method in every chart, Okabe and Ito's and some of Tol's: colour-blind readers tell them apart."""
-
-SHAPES = {
-    "source": "cross",
-    "bn": "triangle-down",
-    "dua": "triangle-left",
-    "pl": "triangle-right",
-    "shot": "square",
-    "tent": "triangle-up",
-    "eta": "wedge",
-    "eata": "arrow",
-    "sar": "stroke",
-    "tea": "circle",
-    "tea-fast": "diamond",
-}
+COLOURS = {name: look_of(name).colour for name in METHODS}
+"""The colour of each method in every chart, as its class declares it: colour-blind readers tell them apart."""
 
 REAL = "#222222"
 """Of real images, and of means over methods."""
@@ -128,18 +103,18 @@ def theme() -> dict[str, Any]:
 
 
 def colour(label: str) -> str:
-    """Find the colour of a line: its method's, or black for what is no method's.
+    """Find the colour of a line: its method's, or black for real images.
 
     >>> colour("tea (tuned)") == colour("tea-after") == COLOURS["tea"], colour("real") == REAL
     (True, True)
     """
-    return COLOURS.get(_method(label), REAL)
+    return REAL if label == "real" else look_of(_method(label)).colour
 
 
 def _method(label: str) -> str:
-    """Find the method of a line such as `tea (tuned)`; nothing where there is none."""
-    fits = [name for name in COLOURS if label == name or label.startswith((f"{name} ", f"{name}-"))]
-    return max(fits, key=len, default="")
+    """Find the method of a line such as `tea (tuned)`; a line of no known method stands for itself."""
+    fits = [name for name in METHODS if label == name or label.startswith((f"{name} ", f"{name}-"))]
+    return max(fits, key=len, default=label.removesuffix(" (tuned)"))
 
 
 def coloured(alt: Any, labels: Iterable[str], **options: Any) -> Any:
@@ -153,7 +128,7 @@ def coloured(alt: Any, labels: Iterable[str], **options: Any) -> Any:
 def shaped(alt: Any, labels: Iterable[str], **options: Any) -> Any:
     """Shape by the field `label`, so that a print without colours can be read."""
     every = list(dict.fromkeys(labels))
-    shapes = [SHAPES.get(_method(label), "diamond") for label in every]
+    shapes = [look_of(_method(label)).marker for label in every]
     return alt.Shape("label:N", title=options.pop("title", "method"), scale=alt.Scale(domain=every, range=shapes))
 
 

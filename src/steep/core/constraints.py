@@ -1,0 +1,184 @@
+"""What a hyper-parameter may be: each field of a method declares one constraint.
+
+    lr: float = hyper(1e-3, Real(above=0))
+
+A constraint says in words what it expects, and brings a value to the one form that is stored and compared: a whole
+number becomes a float where a float is meant, a list a tuple, a number of NumPy one of Python.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+import numbers
+import re
+from collections.abc import Collection
+from typing import Any
+
+_KEY = "constraint"  # of a dataclass field's metadata
+
+
+class Constraint(abc.ABC):
+    """The values a field may have."""
+
+    expected: str  # in words that follow "expected"
+    optional = False  # whether None is allowed too
+
+    @abc.abstractmethod
+    def normalise(self, value: Any) -> Any:
+        """Bring an allowed value to the form it is stored in; raise `ValueError` or `TypeError` for any other."""
+
+    def check(self, name: str, value: Any) -> Any:
+        """Normalise the value of a field; the `ValueError` for a wrong one names the field."""
+        if value is None and self.optional:
+            return None
+        try:
+            return self.normalise(value)
+        except (ValueError, TypeError, OverflowError):
+            expected = self.expected + (" or None" if self.optional else "")
+            raise ValueError(f"{name}: expected {expected}, got {value!r}") from None
+
+
+def hyper(default: Any, constraint: Constraint) -> Any:
+    """Declare a hyper-parameter: a dataclass field with a default and a constraint."""
+    return dataclasses.field(default=default, metadata={_KEY: constraint})
+
+
+def constraints_of(method: type) -> dict[str, Constraint]:
+    """Find the constraint of each field; without one it may be anything.
+
+    A subclass that only changes a default keeps the constraint.
+    """
+    constraints: dict[str, Constraint] = {}
+    for each in reversed(method.__mro__):
+        for field in vars(each).get("__dataclass_fields__", {}).values():
+            if field.init:
+                constraints[field.name] = field.metadata.get(_KEY) or constraints.get(field.name, Anything())
+    return constraints
+
+
+class Anything(Constraint):
+    """Any value; a number of NumPy becomes one of Python, which can be saved."""
+
+    expected = "anything"
+
+    def normalise(self, value: Any) -> Any:
+        """Take it as it is."""
+        return value.item() if isinstance(value, numbers.Number) and hasattr(value, "item") else value
+
+
+class Real(Constraint):
+    """A finite number, stored as a float.
+
+    >>> Real(least=0, most=1).check("threshold", 1)
+    1.0
+    >>> Real(above=0).check("lr", -1)
+    Traceback (most recent call last):
+    ValueError: lr: expected a finite number above 0, got -1
+    """
+
+    def __init__(
+        self,
+        *,
+        above: float | None = None,
+        least: float | None = None,
+        most: float | None = None,
+        optional: bool = False,
+    ) -> None:
+        self.above, self.least, self.most, self.optional = above, least, most, optional
+        bounds = {"above": above, "of at least": least, "of at most": most}
+        words = "".join(f" {word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+        both = f" from {least:g} to {most:g}" if least is not None and most is not None else words
+        self.expected = f"a {self.kind} number{both}"
+
+    kind = "finite"
+
+    def normalise(self, value: Any) -> float:
+        """Take any real number of Python or NumPy; a bool is none."""
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+            raise ValueError
+        return self._within(float(value))
+
+    def _within(self, number: float) -> float:
+        low = (self.above is not None and number <= self.above) or (self.least is not None and number < self.least)
+        if low or (self.most is not None and number > self.most):
+            raise ValueError
+        return number
+
+
+class Whole(Real):
+    """A whole number, stored as an int.
+
+    >>> Whole(least=1).check("steps", 2.0)
+    Traceback (most recent call last):
+    ValueError: steps: expected a whole number of at least 1, got 2.0
+    """
+
+    kind = "whole"
+
+    def normalise(self, value: Any) -> int:
+        """Take any whole number of Python or NumPy; a bool is none, and neither is 2.0."""
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise ValueError
+        self._within(int(value))
+        return int(value)
+
+
+class Choice(Constraint):
+    """One of a few words.
+
+    >>> Choice("batch", "source").check("statistics", "batches")
+    Traceback (most recent call last):
+    ValueError: statistics: expected 'batch' or 'source', got 'batches'
+    """
+
+    def __init__(self, *words: str) -> None:
+        self.words, self.expected = words, " or ".join(map(repr, words))
+
+    def normalise(self, value: Any) -> str:
+        """Take the word itself."""
+        if not isinstance(value, str) or value not in self.words:
+            raise ValueError
+        return str(value)
+
+
+class Interval(Constraint):
+    """Two finite numbers, the lower one first, stored as a tuple of floats.
+
+    >>> Interval().check("start", [-1, 1])
+    (-1.0, 1.0)
+    """
+
+    expected = "two finite numbers (low, high) with low < high"
+
+    def __init__(self, *, optional: bool = False) -> None:
+        self.optional = optional
+
+    def normalise(self, value: Any) -> tuple[float, float]:
+        """Take a list or tuple of two."""
+        low, high = map(Real().normalise, value if isinstance(value, (list, tuple)) else ())
+        if not low < high:
+            raise ValueError
+        return low, high
+
+
+class Layers(Constraint):
+    """Which parameters adapt, see `steep.core.layers.select`. Several kinds are stored as a tuple.
+
+    >>> Layers().check("params", ["norm", "linear"])
+    ('norm', 'linear')
+    """
+
+    expected = '"norm", "all", layer kinds such as ["norm", "linear"], or a regular expression over parameter names'
+
+    def normalise(self, value: Any) -> str | tuple[str, ...]:
+        """Take a text that compiles, or several kinds of layers; those of a set are sorted."""
+        if isinstance(value, str) and value:
+            try:
+                return str(re.compile(value).pattern)
+            except re.error as error:
+                raise ValueError from error
+        if not isinstance(value, Collection) or not value or not all(isinstance(kind, str) for kind in value):
+            raise ValueError
+        return tuple(sorted(value) if isinstance(value, (set, frozenset)) else value)

@@ -1,0 +1,76 @@
+"""Run a Python file of the user's: `file.py:NAME`, for a model or a method of their own.
+
+This is the only way in which steep runs code that it was not installed with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from steep.errors import InputError, SteepError, unknown
+
+T = TypeVar("T")
+
+
+def split(reference: str) -> tuple[Path, str] | None:
+    """Take `file.py:NAME` apart; None where a name means something else.
+
+    >>> path, name = split("code/net.py:make")
+    >>> path.name, name, split("tea")
+    ('net.py', 'make', None)
+    """
+    file, _, name = reference.rpartition(":")
+    return (Path(file).expanduser(), name) if file.endswith(".py") else None
+
+
+@contextlib.contextmanager
+def opened(path: Path, what: str) -> Iterator[ModuleType]:
+    """Run a file and give its module; inside, imports find the files beside it.
+
+    Args:
+        path: of the file.
+        what: begins the message of an error, such as "model net.py:make".
+    """
+    if not path.is_file():
+        raise InputError(f"{what}: no file {path}")
+    name = f"steep_user_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{what}: expected a Python file, got {path.name}")
+    module, loader, folder = importlib.util.module_from_spec(spec), spec.loader, str(path.parent.absolute())
+    sys.modules[name] = module  # dataclasses look their module up by its name
+    sys.path.insert(0, folder)
+    try:
+        attempt(what, lambda: loader.exec_module(module))
+        yield module
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(folder)
+
+
+def pick(module: ModuleType, name: str, what: str) -> Any:
+    """Give a function or class of a module; a misspelt name is answered with those there are."""
+    if not callable(getattr(module, name, None)):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown(f"{what} in {module.__file__}", name, names)
+    return getattr(module, name)
+
+
+def attempt(what: str, call: Callable[[], T]) -> T:
+    """Call somebody else's code; whatever goes wrong in it becomes an `InputError` of one line."""
+    try:
+        return call()
+    except SteepError:
+        raise
+    except (Exception, SystemExit) as error:  # an exit of theirs would end this program without a word
+        lines = str(error).splitlines() or [""]
+        raise InputError(f"{what}: {type(error).__name__}: {lines[0]}") from error
