@@ -22,7 +22,7 @@ def test_the_declared_shape_classes_and_counts_are_those_of_the_pictures(split: 
 
 
 def test_every_set_is_declared_and_a_corrupted_one_is_declared_as_its_clean_one() -> None:
-    assert NAMES == tuple(KNOWN)
+    assert tuple(KNOWN) == NAMES
     for name, declared in KNOWN.items():
         assert data_set(name) is data_set(f"{name}-c") is declared
         assert not declared.classes or len(declared.classes) == declared.class_count

@@ -57,9 +57,8 @@ class Sar(Method[SarState]):
         """Batch statistics, SGD with momentum on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
         origin = [p.detach().clone() for p in model.adapted().values()]
-        return SarState(
-            model, sgd(model, self.lr, self.momentum), origin, MovingAverage.unset(model.anchor().new_empty(()))
-        )
+        average = MovingAverage.unset(model.anchor().new_empty(()))
+        return SarState(model, sgd(model, self.lr, self.momentum), origin, average)
 
     def step(self, state: SarState, x: Tensor) -> Step:
         """Two passes: the first finds the worst point nearby, the second gives the gradient there."""
