@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint audit types layers unit slow gpu bench docs wheel clean
+.PHONY: help demo test lint audit types layers unit slow gpu bench docs serve wheel clean
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -40,11 +40,15 @@ gpu: $(READY)    ## the tests that need a CUDA device
 bench: $(READY)  ## how fast adaptation is on this machine's processor, beside a plain TEA; some minutes
 	$(BIN)/python -m benchmarks.speed
 
-docs: $(READY)   ## the results page from results/, and the documentation site, into site/; strict, offline
+docs: $(READY)   ## the generated pages from code and results/, and the documentation site, into site/; strict, offline
 	rm -rf docs/images/results  # a picture whose rows are gone must go too
 	$(BIN)/python -m tools.results_page results --explanations results/explanations.toml \
 	    --figures docs/images/results --out docs/results.md
+	$(BIN)/python docs/generate/fill_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+serve: $(READY)  ## the documentation on http://127.0.0.1:8000, built again when a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
 
 wheel: $(READY)  ## the package as a wheel, into dist/
 	$(BIN)/python -m build --wheel --no-isolation

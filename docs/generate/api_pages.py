@@ -16,40 +16,40 @@ def exported(module: ModuleType) -> list[str]:
     """Name what a module offers: its `__all__`, or else the public classes and functions it defines."""
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    own = [
+    names = [
         name
         for name, thing in vars(module).items()
         if (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__ == module.__name__
     ]
-    return [name for name in own if not name.startswith("_")]
+    return [name for name in names if not name.startswith("_")]
 
 
 def modules() -> dict[str, ModuleType]:
     """Find the public modules: steep, what it exports, and every package in it that says what it offers."""
-    found = {"steep": steep}
+    public = {"steep": steep}
     for entry in pkgutil.iter_modules(steep.__path__, "steep."):
         short = entry.name.removeprefix("steep.")
         if short.startswith("_"):
             continue
         module = importlib.import_module(entry.name)
         if short in steep.__all__ or hasattr(module, "__all__"):
-            found[entry.name] = module
-    return found
+            public[entry.name] = module
+    return public
 
 
 def integrations() -> dict[str, list[str]]:
     """Read what the modules for other frameworks define, without importing those frameworks."""
-    found = {}
+    names = {}
     for file in sorted((Path(steep.__file__).parent / "integrations").glob("[!_]*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         things = [node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
-        found[f"steep.integrations.{file.stem}"] = [name for name in things if not name.startswith("_")]
-    return found
+        names[f"steep.integrations.{file.stem}"] = [name for name in things if not name.startswith("_")]
+    return names
 
 
 PUBLIC = {name: exported(module) for name, module in modules().items()} | integrations()
 PAGES = {name: f"api/{name.removeprefix('steep.')}.md" for name in PUBLIC}
-GIVEN = {"steep": ["steep.core.adapter.Report"]}  # what public names give, without being one; its fields speak
+RESULT_TYPES = {"steep": ["steep.core.adapter.Report"]}  # what public functions return; documented by its fields
 
 
 def page(module: str) -> str:
@@ -63,6 +63,6 @@ def page(module: str) -> str:
             lines += [f"[`{full}`]({name}.md)", ""]
         elif not name.startswith("__"):
             lines += [f"::: {full}", ""]
-    for full in GIVEN.get(module, ()):
+    for full in RESULT_TYPES.get(module, ()):
         lines += [f"::: {full}", "    options:", "      show_if_no_docstring: true", ""]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The page "choose a method": what was measured of each, and what to take for which purpose, from the stored rows."""
+"""The tables of the page "Choose a method": advice for common cases, and the numbers it rests on, from stored rows."""
 
 from __future__ import annotations
 
@@ -18,41 +18,44 @@ from steep.report.tables import build
 RESULTS = Path(__file__).parents[2] / "results"
 GRID, FAST = RESULTS / "cifar10-c-severity-5.jsonl", RESULTS / "tea-fast-h200.jsonl"
 LONG = RESULTS / "long-stream-h200.jsonl"
+COMPARED = ("tea", "tent", SOURCE)  # named beside the leader of a stream
+
+Numbers = dict[str, Any]
 
 
 @cache
-def measured() -> dict[str, dict[str, Any]]:
-    """Every method's numbers: accuracy, gain, its worst corruption, calibration, speed, memory, the long stream."""
+def measured() -> dict[str, Numbers]:
+    """Read every method's accuracy, worst corruption, calibration, speed, memory and long stream from the rows."""
     rows = list(read(GRID))
     listed = {row["spec"]["method"] for row in rows}
     rows += [row for row in read(FAST) if row["spec"]["method"] not in listed and row["spec"]["severity"]]
     (grid,) = build(rows)
-    by: dict[str, list[Any]] = {}
+    by_method: dict[str, list[Any]] = {}
     for row in rows:
-        by.setdefault(row["spec"]["method"], []).append(row)
-    unadapted = {row["spec"]["shift"]: row["accuracy"] for row in by[SOURCE]}
-    found: dict[str, dict[str, Any]] = {}
+        by_method.setdefault(row["spec"]["method"], []).append(row)
+    unadapted = {row["spec"]["shift"]: row["accuracy"] for row in by_method[SOURCE]}
+    numbers: dict[str, Numbers] = {}
     for line in grid.lines:
-        own = by[line.method]
+        cells = by_method[line.method]
         gains = {
-            shift: 100 * (statistics.mean(row["accuracy"] for row in own if row["spec"]["shift"] == shift) - plain)
+            shift: 100 * (statistics.mean(row["accuracy"] for row in cells if row["spec"]["shift"] == shift) - plain)
             for shift, plain in unadapted.items()
         }
         worst = min(gains, key=gains.__getitem__)
-        found[line.method] = {
+        numbers[line.method] = {
             "accuracy": line.values["mean"].ours.mean,
             "worst": (worst, gains[worst]),
             "ece": line.values["ECE"].ours.mean,
-            "speed": statistics.median(row["images_per_s"] for row in own),
-            "graph": any(row["env"].get("graph") for row in own),
-            "memory": max(row["peak_memory"]["bytes"] for row in own) / 2**30,
+            "speed": statistics.median(row["images_per_s"] for row in cells),
+            "graph": any(row["env"].get("graph") for row in cells),
+            "memory": max(row["peak_memory"]["bytes"] for row in cells) / 2**30,
             "long": {},
         }
     for text in LONG.read_text(encoding="utf-8").splitlines():
         row = json.loads(text)
-        if row["variant"] in found:
-            found[row["variant"]]["long"][row["guard"]] = [100 * value for value in row["curve"]]
-    return found
+        if row["variant"] in numbers:
+            numbers[row["variant"]]["long"][row["guard"]] = [100 * value for value in row["curve"]]
+    return numbers
 
 
 def table() -> str:
@@ -61,79 +64,74 @@ def table() -> str:
 
 
 def _advice() -> str:
-    found = measured()
-    source = found[SOURCE]
+    numbers = measured()
+    source = numbers[SOURCE]
 
-    def best(
-        score: Callable[[dict[str, Any]], float], allowed: Callable[[dict[str, Any]], bool] = lambda _: True
-    ) -> str:
-        return max((name for name in found if name != SOURCE and allowed(found[name])), key=lambda n: score(found[n]))
+    def best(score: Callable[[Numbers], float], allowed: Callable[[Numbers], bool] = lambda _: True) -> str:
+        names = [name for name in numbers if name != SOURCE and allowed(numbers[name])]
+        return max(names, key=lambda name: score(numbers[name]))
 
-    def last(numbers: dict[str, Any]) -> float:
-        return float(numbers["long"]["off"][-1])
+    def times(name: str) -> str:
+        return f"{source['speed'] / numbers[name]['speed']:.1f} times the time of `{SOURCE}`"
 
     top = best(lambda n: n["accuracy"])
     quick = best(lambda n: n["accuracy"], lambda n: 3 * n["speed"] >= source["speed"])
-    free = best(lambda n: n["speed"])
-    calm = best(lambda n: -n["ece"])
-    steady = best(last)
+    cheap = best(lambda n: n["speed"])
+    calibrated = best(lambda n: -n["ece"])
+    steady = best(lambda n: n["long"]["off"][-1])
+    graph = ", each step a CUDA graph" if numbers[top]["graph"] else ""
+    long, steady_long = numbers[top]["long"], numbers[steady]["long"]["off"]
     lines = [
         (
-            "the best answers, whatever they cost",
-            top,
-            f"{found[top]['accuracy']:.1f} % against {source['accuracy']:.1f} % unadapted, "
-            f"at {source['speed'] / found[top]['speed']:.0f} times the time"
-            + (", each step a CUDA graph" if found[top]["graph"] else ""),
+            "the highest accuracy, at any cost",
+            f"**{top}**",
+            f"{numbers[top]['accuracy']:.1f} % (`{SOURCE}` {source['accuracy']:.1f} %) in {times(top)}{graph}",
         ),
         (
-            "the best for at most three times the time of a plain forward",
-            quick,
-            f"{found[quick]['accuracy']:.1f} % at {source['speed'] / found[quick]['speed']:.1f} times the time",
+            f"the highest accuracy in at most three times the time of `{SOURCE}`",
+            f"**{quick}**",
+            f"{numbers[quick]['accuracy']:.1f} % in {times(quick)}",
         ),
         (
-            "almost no cost and nothing that learns",
-            free,
-            f"{found[free]['accuracy']:.1f} % at {source['speed'] / found[free]['speed']:.1f} times the time; "
-            f"needs {method_page.needs(METHODS[free])}",
+            "almost no extra cost",
+            f"**{cheap}**",
+            f"{numbers[cheap]['accuracy']:.1f} % in {times(cheap)}; needs {method_page.needs(METHODS[cheap])}",
         ),
-        ("probabilities you can believe", calm, f"ECE {found[calm]['ece']:.1f} %, unadapted {source['ece']:.1f} %"),
         (
-            "a stream without end and without a reset",
-            steady,
-            f"{last(found[steady]):.1f} % at the end of the stream, {found[steady]['long']['off'][0]:.1f} % at first",
+            "well calibrated probabilities",
+            f"**{calibrated}**",
+            f"ECE {numbers[calibrated]['ece']:.1f} % (`{SOURCE}` {source['ece']:.1f} %)",
+        ),
+        (
+            "a long stream that is never reset",
+            f"**{steady}**",
+            f"{steady_long[0]:.1f} % at the start of the stream, {steady_long[-1]:.1f} % at its end",
         ),
         (
             f"{top} on such a stream",
-            f'{top}, `guard="recover"`',
-            f"{found[top]['long']['recover'][-1]:.1f} % at the end; without the guard {last(found[top]):.1f} %",
+            f'**{top}** with `guard="recover"`',
+            f"{long['recover'][-1]:.1f} % at the end; without the guard {long['off'][-1]:.1f} %",
         ),
     ]
-    for want, stream in (("classes in bursts", "label-shift"), ("a model with GroupNorm", "reset, GroupNorm")):
-        own = streams_table.accuracies()[stream]
-        take = streams_table.best(stream)
-        rest = ", ".join(f"{name} {own[name]:.1f}" for name in ("tea", "tent", "source") if name != take)
-        if stream == "label-shift":  # each corruption from the source model again
-            rest += f"; without a reset between shifts {take} has {streams_table.accuracies()['continual'][take]:.1f}"
-        lines.append((want, take, f"{own[take]:.1f} %; {rest} ([rows](streams.md#what-they-do-to-each-method))"))
-    out = ["| you want | take | since |", "|---|---|---|"]
-    return "\n".join([*out, *(f"| {want} | **{take}** | {why} |" for want, take, why in lines)])
+    cases = (("many images of one class in a row", "label-shift"), ("a model with GroupNorm", "reset, GroupNorm"))
+    for case, stream in cases:
+        accuracies = streams_table.accuracies()[stream]
+        leader = streams_table.best(stream)
+        others = ", ".join(f"{name} {accuracies[name]:.1f}" for name in COMPARED if name != leader)
+        why = f"{accuracies[leader]:.1f} %; {others}"
+        if stream == "label-shift":  # its rows were reset before each corruption
+            continual = streams_table.accuracies()["continual"][leader]
+            why += f". On the `continual` stream, which has no resets, {leader} has {continual:.1f}"
+        lines.append((case, f"**{leader}**", f"{why} ([rows](streams.md#what-they-do-to-each-method))"))
+    table = ["| you want | take | why |", "|---|---|---|"]
+    return "\n".join([*table, *(f"| {case} | {method} | {why} |" for case, method, why in lines)])
 
 
 def _numbers() -> str:
-    found = measured()
-    heads = (
-        "accuracy",
-        "least gain",
-        "ECE",
-        "passes",
-        "images/s",
-        "GiB",
-        "long stream",
-        "with recover",
-        "needs",
-    )
-    out = ["| method | " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1) + "---|"]
-    for name, n in sorted(found.items(), key=lambda item: -item[1]["accuracy"]):
+    heads = ["accuracy", "least gain", "ECE", "passes", "images/s", "GiB"]
+    heads += ["long stream", 'with `guard="recover"`', "needs"]
+    lines = ["| method | " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1) + "---|"]
+    for name, n in sorted(measured().items(), key=lambda item: -item[1]["accuracy"]):
         shift, gain = n["worst"]
         star = "\\*" if n["graph"] else ""
         least = "–" if name == SOURCE else f"{gain:+.1f} ({shift.replace('_', ' ')})".replace("-", "−")
@@ -142,10 +140,10 @@ def _numbers() -> str:
             *(f"{n['speed']:,.0f}{star}", f"{n['memory']:.1f}"),
             *(_ends(n, "off"), _ends(n, "recover"), method_page.needs(METHODS[name])),
         )
-        out.append(f"| [{name}](methods.md#{name}) | " + " | ".join(cells) + " |")
-    return "\n".join(out)
+        lines.append(f"| [{name}](methods.md#{name}) | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
-def _ends(numbers: dict[str, Any], guard: str) -> str:
+def _ends(numbers: Numbers, guard: str) -> str:
     curve = numbers["long"].get(guard)
     return f"{curve[0]:.1f}\u00a0→\u00a0{curve[-1]:.1f}" if curve else "–"

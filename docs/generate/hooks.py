@@ -1,7 +1,6 @@
-"""What mkdocs calls while it builds the site: pages from files that live elsewhere, and parts made from code and rows.
+"""What mkdocs calls while it builds the site: README, CONTRIBUTING and their like become pages, and so does the API.
 
-Two things happen here. README, CONTRIBUTING and their like become pages, with their links turned towards the site. And
-a line `<!-- made: NAME -->` in a page is replaced by what `MADE[NAME]` says: nobody types what can be computed.
+Links are written for the repository; here they are turned towards the site.
 """
 
 from __future__ import annotations
@@ -14,10 +13,6 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 import api_pages
-import choosing_table
-import example_page
-import method_page
-import streams_table
 
 HOME = Path(__file__).parents[2]
 PAGES = {
@@ -27,13 +22,6 @@ PAGES = {
     "SECURITY.md": "security.md",
     "results/README.md": "results-files.md",
 }
-MADE = {
-    "choosing": choosing_table.table,
-    "methods": method_page.methods,
-    "examples": example_page.examples,
-    "streams": streams_table.table,
-}
-_MARK = re.compile(r"^<!-- made: (\w+) -->$", re.M)
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.M | re.S)
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
 
@@ -58,8 +46,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Make what is made, then turn links that leave docs/ towards the site."""
-    made = _MARK.sub(lambda mark: MADE[mark[1]](), markdown)
+    """Turn links that leave docs/ towards the site."""
     written = {page: source for source, page in PAGES.items()}
     home = posixpath.dirname(written.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 
@@ -72,5 +59,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
                 files.append(File.generated(config, target, abs_src_path=str(HOME / path)))
         return link[1] + posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".") + link[3]
 
-    pieces = _CODE.split(made)  # prose, code, prose, ...
+    pieces = _CODE.split(markdown)  # prose, code, prose, ...
     return "".join(piece if index % 2 else _LINK.sub(turned, piece) for index, piece in enumerate(pieces))

@@ -37,7 +37,7 @@ def section(name: str) -> str:
         f"## {name}",
         _escaped(inspect.getdoc(method)),
         f"```text\n{inspect.cleandoc(method.equation)}\n```" if method.equation else "",
-        f"**One step.** {_escaped(inspect.getdoc(method.step))} Answers with the model *{method.predicts}* the update.",
+        f"**One step.** {_escaped(inspect.getdoc(method.step))}{_answers(method)}",
         f"**Needs.** {needs(method)}" if method.needs else "",
         f"**Cost.** {_cost(name)}",
         _knobs(method),
@@ -57,16 +57,22 @@ def passes(method: type[Method]) -> float:
     return method().passes(BATCH, IMAGES) + answer
 
 
+def _answers(method: type[Method]) -> str:
+    return f" Answers with the model *{method.predicts}* the update." if method.moves else ""
+
+
 def _cost(name: str) -> str:
-    text = f"{passes(steep.METHODS[name]):.3g} forward passes per image, where a backward pass counts as one or two"
+    count = f"{passes(steep.METHODS[name]):.3g}"
+    unit = "pass" if count == "1" else "passes"
+    text = f"{count} forward {unit} per image"
     numbers = choosing_table.measured()
     if name not in numbers:
         return f"{text}."
     ratio = numbers[SOURCE]["speed"] / numbers[name]["speed"]
     graph = ", each step a CUDA graph" if numbers[name]["graph"] else ""
     return (
-        f"{text}; {numbers[name]['speed']:,.0f} images/s ({ratio:.1f} times the time of `{SOURCE}`) and "
-        f"{numbers[name]['memory']:.1f} GiB, from the rows of WRN-28-10 on an H200{graph}."
+        f"{text}. With WRN-28-10 on an H200{graph}: {numbers[name]['speed']:,.0f} images/s "
+        f"({ratio:.1f} times the time of `{SOURCE}`), {numbers[name]['memory']:.1f} GiB."
     )
 
 

@@ -1,4 +1,4 @@
-"""What other streams, and a model without BatchNorm, do to every method: mean accuracies of the stored rows."""
+"""The table of stream protocols: mean accuracy of every method, from stored rows."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ FILES = {
 @cache
 def accuracies() -> dict[str, dict[str, float]]:
     """Percent by stream and method."""
-    found: dict[str, dict[str, list[float]]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
     for stream, name in FILES.items():
         for row in read(RESULTS / f"{name}.jsonl"):
             spec = row["spec"]
             if (spec["severity"], spec["setting"], spec["label"]) == (5, "paper", spec["method"]):
-                found.setdefault(stream, {}).setdefault(spec["method"], []).append(100 * row["accuracy"])
-    return {stream: {name: statistics.mean(own) for name, own in by.items()} for stream, by in found.items()}
+                values.setdefault(stream, {}).setdefault(spec["method"], []).append(100 * row["accuracy"])
+    return {stream: {name: statistics.mean(v) for name, v in methods.items()} for stream, methods in values.items()}
 
 
 def best(stream: str) -> str:
     """Name the method that leads on a stream."""
-    own = accuracies()[stream]
-    return max(own, key=own.__getitem__)
+    methods = accuracies()[stream]
+    return max(methods, key=methods.__getitem__)
 
 
 def table() -> str:
     """A line for each method; the best of each stream is bold."""
-    found = accuracies()
-    out = ["| method | " + " | ".join(found) + " |", "|---|" + "---:|" * len(found)]
-    for name in found["continual"]:
-        cells = [(stream, by.get(name)) for stream, by in found.items()]
-        told = ["–" if v is None else f"**{v:.1f}**" if best(s) == name else f"{v:.1f}" for s, v in cells]
-        out.append(f"| [{name}](methods.md#{name}) | " + " | ".join(told) + " |")
-    return "\n".join(out)
+    streams = accuracies()
+    lines = ["| method | " + " | ".join(streams) + " |", "|---|" + "---:|" * len(streams)]
+    for name in streams["continual"]:
+        values = [(stream, methods.get(name)) for stream, methods in streams.items()]
+        cells = ["–" if v is None else f"**{v:.1f}**" if best(s) == name else f"{v:.1f}" for s, v in values]
+        lines.append(f"| [{name}](methods.md#{name}) | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

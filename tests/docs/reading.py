@@ -50,11 +50,11 @@ def anchors(page: Path) -> set[str]:
 
 def commands(page: Path) -> list[str]:
     """Every `steep …` a reader may type: whole lines of blocks, indented or fenced, and code within the prose."""
-    found = []
+    lines = []
     for block in blocks(page):
         if block.language != "python":
-            found += re.findall(r"^(?:\$ )?(steep .+)$", re.sub(r"\\\n\s*", " ", block.code), flags=re.M)
+            lines += re.findall(r"^(?:\$ )?(steep .+)$", re.sub(r"\\\n\s*", " ", block.code), flags=re.M)
     rest = _FENCE.sub("", page.read_text(encoding="utf-8"))
-    found += re.findall(r"^ {4}(steep .+)$", rest, flags=re.M)
-    found += re.findall(r"`(steep [^`\n]+)`", rest)
-    return [re.split(r"\s{2,}|\s+#", command.strip())[0] for command in found]  # what stands behind is a remark
+    lines += re.findall(r"^ {4}(steep .+)$", rest, flags=re.M)
+    lines += re.findall(r"`(steep [^`\n]+)`", rest)
+    return [re.split(r"\s{2,}|\s+#", command.strip())[0] for command in lines]  # what stands behind is a remark

@@ -18,7 +18,7 @@ from reading import PAGES, blocks, name
 WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 
 
-def given() -> dict[str, object]:
+def known_names() -> dict[str, object]:
     """What a block may call its own without making it: a model, unlabelled batches, pictures as bytes, an adapter."""
     model = net("batch")
     stream = [torch.rand(20, 3, 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
@@ -46,7 +46,7 @@ def test_the_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     photos(tmp_path / "photos")
     module = types.ModuleType(f"page_{page.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look their module up
-    vars(module).update(given())
+    vars(module).update(known_names())
     torch.manual_seed(0)
     for block in blocks(page):
         if block.language == "python":

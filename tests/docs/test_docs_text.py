@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
+import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import griffe
 import pytest
@@ -18,6 +22,35 @@ from reading import HOME, PAGES, anchors, blocks, commands, links, name
 from steep import cli
 
 TEMPLATES = HOME / ".github" / "ISSUE_TEMPLATE"
+GENERATE = HOME / "docs" / "generate"
+
+
+@pytest.fixture
+def generator(monkeypatch: pytest.MonkeyPatch):
+    """Import a module of docs/generate by its name."""
+    monkeypatch.syspath_prepend(str(GENERATE))
+
+    def load(module: str) -> ModuleType:
+        return importlib.import_module(module)
+
+    return load
+
+
+def accuracies(file: str) -> dict[str, float]:
+    """Percent by method, the mean over the rows of a file of one severity and one seed."""
+    rows = [json.loads(line) for line in (HOME / "results" / file).read_text(encoding="utf-8").splitlines()]
+    by_method: dict[str, list[float]] = {}
+    for row in rows:
+        by_method.setdefault(row["spec"]["method"], []).append(100 * row["accuracy"])
+    assert all(len(values) == 15 for values in by_method.values())
+    return {method: sum(values) / 15 for method, values in by_method.items()}
+
+
+def cells(page: str, method: str) -> list[str]:
+    """The cells of a method's line in a table of a page, without bold."""
+    text = (HOME / "docs" / page).read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| [{method}](methods.md#{method}) |")]
+    return [cell.strip(" *") for cell in line.strip("|").split("|")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -65,14 +98,14 @@ def test_the_command_check_sees_slips(wrong: str) -> None:
 
 def public() -> list[tuple[str, str]]:
     """Every public name of steep and of the packages in it that say what they offer."""
-    found = [("steep", each) for each in steep.__all__ if not each.startswith("__")]
+    names = [("steep", each) for each in steep.__all__ if not each.startswith("__")]
     for file in sorted(Path(steep.__file__).parent.glob("*/__init__.py")):
         module = importlib.import_module(f"steep.{file.parent.name}")
-        found += [(module.__name__, each) for each in getattr(module, "__all__", ())]
+        names += [(module.__name__, each) for each in getattr(module, "__all__", ())]
     for file in sorted((Path(steep.__file__).parent / "integrations").glob("[!_]*.py")):  # importing brings frameworks
-        named = re.findall(r"^(?:class|def) ([A-Za-z]\w*)", file.read_text(encoding="utf-8"), flags=re.M)
-        found += [(f"steep.integrations.{file.stem}", each) for each in named]
-    return found
+        defined = re.findall(r"^(?:class|def) ([A-Za-z]\w*)", file.read_text(encoding="utf-8"), flags=re.M)
+        names += [(f"steep.integrations.{file.stem}", each) for each in defined]
+    return names
 
 
 def test_every_public_name_says_what_it_is() -> None:
@@ -86,22 +119,44 @@ def test_every_public_name_says_what_it_is() -> None:
     assert not bare
 
 
-def test_every_method_has_a_section_with_its_equation_and_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(HOME / "docs" / "generate"))
-    method_page = importlib.import_module("method_page")
-    for method in steep.METHODS.values():
-        section = method_page.section(method.name)
-        assert section.startswith(f"## {method.name}\n")
+def test_the_generated_parts_are_up_to_date() -> None:
+    """In a process of its own: other tests register methods of theirs."""
+    command = [sys.executable, str(GENERATE / "fill_pages.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_stale_part_is_made_anew(generator) -> None:
+    page = "Before\n\n<!-- made: streams -->\nold\n<!-- /made -->\n\nAfter\n"
+    new = generator("fill_pages").filled(page)
+    assert new.startswith("Before\n\n<!-- made: streams -->\n|")
+    assert new.endswith("|\n<!-- /made -->\n\nAfter\n")
+    assert "old" not in new
+
+
+def test_the_tables_show_the_means_of_the_rows() -> None:
+    for method, accuracy in accuracies("cifar10-c-severity-5.jsonl").items():
+        assert cells("choosing.md", method)[1] == f"{accuracy:.1f}"
+    for method, accuracy in accuracies("label-shift-1000-h200.jsonl").items():
+        assert cells("streams.md", method)[3] == f"{accuracy:.1f}"
+
+
+def test_every_method_has_a_section_with_its_equation_and_knobs() -> None:
+    page = (HOME / "docs" / "methods.md").read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in page.split("\n## ")[1:]}
+    for name_, section in sections.items():
+        method = steep.METHODS[name_]
         assert "```text" in section
         for field in dataclasses.fields(method):
             row = next(line for line in section.splitlines() if line.startswith(f"| `{field.name}` |"))
             assert all(cell.strip() for i, cell in enumerate(row.split(" | ")) if i != 2), row
+    packaged = {method.name for method in steep.METHODS.values() if method.__module__.startswith("steep.methods.")}
+    assert packaged == set(sections)
 
 
 def test_the_method_of_contributing_is_short() -> None:
     (code,) = [block.code for block in blocks(HOME / "CONTRIBUTING.md") if block.language == "python"]
-    assert len(code.splitlines()) < 80
-    assert "class Louder(Method" in code  # tests/methods/test_contributing.py runs the contract over it
+    assert len(code.splitlines()) < 80  # tests/methods/test_contributing.py runs the contract over it
 
 
 def test_the_pictures_are_small() -> None:
@@ -109,12 +164,8 @@ def test_the_pictures_are_small() -> None:
         assert 5_000 < (HOME / "docs" / picture).stat().st_size < 200_000
 
 
-def test_the_picture_shows_the_rows() -> None:
-    import json
-
-    spec = importlib.util.spec_from_file_location("pictures", HOME / "docs" / "generate" / "pictures.py")
-    pictures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pictures)
+def test_the_picture_shows_the_rows(generator) -> None:
+    pictures = generator("pictures")
     drawn = json.dumps(pictures.headline().to_dict())
     rows = [json.loads(line) for line in pictures.ROWS.read_text(encoding="utf-8").splitlines()]
     shown = [row for row in rows if row["spec"]["method"] in ("source", "bn", "tent", "tea")]
@@ -122,10 +173,8 @@ def test_the_picture_shows_the_rows() -> None:
     assert all(json.dumps(100 * row["accuracy"]) in drawn for row in shown)
 
 
-def test_doctests_become_code_on_the_page() -> None:
-    spec = importlib.util.spec_from_file_location("doctests", HOME / "docs" / "generate" / "doctests.py")
-    doctests = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(doctests)
+def test_doctests_become_code_on_the_page(generator) -> None:
+    doctests = generator("doctests")
     assert doctests.fenced("Add.\n\n>>> 1\n1\n\nMore.") == "Add.\n\n```pycon\n>>> 1\n1\n```\n\nMore."
     assert doctests.fenced("Add.\n\n>>> 1\n1") == "Add.\n\n```pycon\n>>> 1\n1\n```"
 

@@ -1,0 +1,47 @@
+"""Write the generated parts of the pages: python docs/generate/fill_pages.py
+
+A generated part stands between `<!-- made: NAME -->` and `<!-- /made -->`. It is committed, so that readers of the
+repository see it too. With `--check` nothing is written: the command names the pages that are out of date and fails.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import choosing_table
+import example_page
+import method_page
+import streams_table
+
+DOCS = Path(__file__).parents[1]
+PARTS = {
+    "choosing": choosing_table.table,
+    "methods": method_page.methods,
+    "examples": example_page.examples,
+    "streams": streams_table.table,
+}
+_PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(^<!-- /made -->$)", re.M | re.S)
+
+
+def filled(page: str) -> str:
+    """Return the text of a page with its generated parts made anew."""
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]().strip()}\n{part[3]}", page)
+
+
+def main(check: bool) -> str | None:
+    """Fill every page of docs/ that has a generated part, or only name those that are out of date."""
+    stale = []
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        new = filled(text)
+        if new != text:
+            stale.append(page.name)
+            if not check:
+                page.write_text(new, encoding="utf-8")
+    return f"out of date: {', '.join(stale)}. Run `make docs`" if check and stale else None
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
