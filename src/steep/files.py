@@ -7,8 +7,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
+import stat
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +20,7 @@ from steep.errors import DataError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+_ABANDONED_SECONDS = 3600.0
 
 
 def explain(error: OSError, path: Path) -> DataError:
@@ -45,6 +49,14 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file at once; what is not a regular file, such as a pipe or a device, is an `OSError`."""
+    with path.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return file.read()
+
+
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Raise errors of the file system inside the block as `DataError` about `path`."""
@@ -58,6 +70,8 @@ def explained(path: Path) -> Iterator[None]:
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; it takes the name only when the block ends well.
 
+    A pipe, device or folder under that name is refused. What killed processes have left of the same name is removed.
+
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with writing(folder / "a.txt") as file:
@@ -67,6 +81,9 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """
     with explained(path):
         make_folder(path.parent)
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "not a regular file, so it is not replaced")
+        _remove_abandoned(path)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
@@ -79,6 +96,17 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of `path` that nobody has written to for an hour: their process was killed."""
+    pattern = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.tmp")
+    with os.scandir(path.parent) as entries:
+        for entry in entries:
+            if pattern.fullmatch(entry.name):
+                with contextlib.suppress(OSError):  # another process was faster
+                    if time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS:
+                        os.unlink(entry.path)
 
 
 def make_folder(folder: Path) -> None:

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_sets import sha
 
-from steep.data import PROTOCOLS, Batches, ImageSet, Shift, batches, label_shift, load, stream
+from steep.bench import cell
+from steep.data import PROTOCOLS, Batches, ImageSet, Shift, batches, label_shift, load, stream, streams
 from steep.errors import InputError, UnknownNameError
+from steep.training import TrainingSpec, loop
+from steep.training.run import Split
 
 
 def numbered(count: int, base: int = 0, side: int = 2) -> ImageSet:
@@ -189,3 +192,32 @@ def test_batches_are_made_on_the_device() -> None:
 def test_label_shift_needs_a_real_delta(delta: float) -> None:
     with pytest.raises(InputError, match="delta: expected a number more than 0, got"):
         label_shift(np.arange(10) % 2, delta)
+
+
+def test_every_path_makes_pixels_of_bytes_with_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, dividing by the number 255 rounds otherwise than dividing by a tensor: there may be one way only."""
+    calls = []
+
+    def counted(images: torch.Tensor, **options: torch.memory_format) -> torch.Tensor:
+        calls.append(len(images))
+        return original(images, **options)
+
+    original = streams.to_floats
+    for module in (streams, cell, loop):
+        monkeypatch.setattr(module, "to_floats", counted)
+    data = load("digits", limit=8)
+    plain, resident = list(batches(data, 4)), list(cell.resident(batches(data, 4)))
+    assert calls == [4, 4, 4, 4]
+    assert all(torch.equal(x, a) for (x, _), (a, _) in zip(plain, resident, strict=True))
+    spec = TrainingSpec(recipe="r", data="digits", model="wrn-10-1", epochs=1, batch_size=4, lr=0.1)
+    loop.evaluate(torch.nn.Flatten(), Split.on(torch.device("cpu"), data), spec)
+    assert calls == [4] * 6
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_pixels_on_every_path() -> None:
+    data = load("digits", limit=200)
+    there = batches(data, 50, device="cuda")
+    for (x, _), (a, _), (c, _) in zip(there, cell.resident(there), batches(data, 50), strict=True):
+        assert torch.equal(x, a)
+        assert torch.equal(x.cpu(), c)

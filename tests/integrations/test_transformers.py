@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 import steep
 from steep.cli import main
-from steep.errors import NothingToAdaptError
+from steep.errors import InputError, NothingToAdaptError
 from steep.predicting import load_model
 
 TEA = {"sgld_steps": 2, "buffer_size": 64}
@@ -117,3 +118,19 @@ def test_a_folder_without_a_processor_is_said_to_have_none(tmp_path):
     loaded = load_model(f"hf:{tmp_path}")
     assert type(loaded.model).__name__ == "ViTForImageClassification"
     assert (loaded.classes, loaded.size) == ((), 32)
+
+
+@pytest.mark.parametrize("answer", ["y", ""])
+def test_the_code_in_a_folder_is_not_run_and_nobody_is_asked(tmp_path, monkeypatch, answer):
+    """transformers asks on the terminal whether it may run a folder's code, unless it is told."""
+    mark = tmp_path / "mark"
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Config: pass\n")
+    auto_map = {"AutoConfig": "evil.Config", "AutoModelForImageClassification": "evil.Config"}
+    (tmp_path / "net" / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": auto_map}))
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *prompt: asked.append(prompt) or answer)
+    with pytest.raises(InputError, match="hf:"):
+        load_model(f"hf:{tmp_path / 'net'}")
+    assert not asked
+    assert not mark.exists()

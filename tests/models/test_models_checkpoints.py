@@ -1,11 +1,14 @@
 """Checkpoints: exact round trips, the wrappers people save in, and files that are wrong in every way."""
 
+import argparse
 import io
 import os
 import pickle
+import threading
 import zipfile
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +17,9 @@ from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 from torch import nn
 
-from steep.errors import CheckpointError
+from steep.errors import CheckpointError, InputError
 from steep.models import Normalized, build, checkpoints
+from steep.predicting import load_model
 
 FORMATS = [".safetensors", ".pt", ".pth"]
 
@@ -350,3 +354,117 @@ def test_damaged_bytes_load_whole_or_not_at_all(tmp_path, suffix, data):
         checkpoints.load(net, tmp_path / f"bad{suffix}")
     except CheckpointError:
         assert same(net, before)
+
+
+# Files that change, and files that ask for too much
+
+
+def test_a_file_replaced_while_it_is_read_gives_one_of_the_two_models(tmp_path, monkeypatch):
+    """Between any two looks at the path another model may lie there; what is loaded is the first or the second."""
+    first, second, file = Small(1.0), Small(2.0), tmp_path / "net.safetensors"
+    second.extra = nn.Linear(5, 5)  # another header, so that every offset differs
+    checkpoints.save(first, file)
+    opened = type(file).open
+
+    def replaced(self, *args, **kwargs):
+        handle = opened(self, *args, **kwargs)
+        if self == file:
+            checkpoints.save(second, tmp_path / "other.safetensors").replace(file)
+        return handle
+
+    monkeypatch.setattr(type(file), "open", replaced)
+    net = Small(0.0)
+    checkpoints.load(net, file)
+    assert net.fc.weight.unique().tolist() == [1.0]
+
+
+def test_two_models_saved_in_turn_while_they_are_loaded(tmp_path):
+    file, stop = tmp_path / "net.safetensors", threading.Event()
+
+    def saves():
+        payloads = [to_safetensors({"fc": torch.full((64 * fill,), float(fill))}) for fill in (1, 2)]
+        turn = 0
+        while not stop.is_set():
+            (tmp_path / "new").write_bytes(payloads[turn % 2])
+            (tmp_path / "new").replace(file)
+            turn += 1
+
+    file.write_bytes(to_safetensors({"fc": torch.ones(64)}))
+    thread = threading.Thread(target=saves)
+    thread.start()
+    try:
+        for _ in range(300):
+            tensor = checkpoints.read(file).tensors["fc"]
+            assert tensor.unique().tolist() == [len(tensor) / 64]
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("count", [32 * 10**9, 10**8])
+def test_a_small_file_does_not_ask_for_a_large_memory(tmp_path, count):
+    torch.save({"fc.weight": torch.zeros(1).expand(count)}, tmp_path / "net.pt")
+    assert (tmp_path / "net.pt").stat().st_size < 4_000
+    with pytest.raises(CheckpointError, match=r"fc\.weight"):
+        checkpoints.read(tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize("weight", [torch.zeros(10**9, 0), torch.zeros(1, 1).expand(10**7, 1)])
+def test_the_number_of_classes_is_not_taken_from_a_tensor_the_file_does_not_hold(tmp_path, weight):
+    state = tiny().state_dict() | {"fc.weight": weight}
+    torch.save(state, tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match=r"fc\.weight"):
+        load_model("wrn-10-1", weights=tmp_path / "net.pt")
+
+
+def test_sizes_are_compared_before_the_model_gets_memory(tmp_path, monkeypatch):
+    """A real column of four million values would mean a matrix of 64 times as many."""
+    torch.save(tiny().state_dict() | {"fc.weight": torch.zeros(4_000_000, 1)}, tmp_path / "net.pt")
+    built = []
+    monkeypatch.setattr(nn.Linear, "reset_parameters", lambda self: built.append(self.weight.device.type))
+    with pytest.raises(CheckpointError, match=r"fc\.weight \(4000000, 1\) for \(4000000, 64\)"):
+        load_model("wrn-10-1", weights=tmp_path / "net.pt")
+    assert set(built) == {"meta"}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_numpy_values_beside_the_weights_do_not_matter(tmp_path, legacy):
+    source, target = tiny(0), tiny(1)
+    content = {
+        "state_dict": source.state_dict(),
+        "best_accuracy": np.float64(0.93),
+        "epoch": np.int64(7),
+        "losses": np.arange(3.0),
+        "names": {"mean": [np.float32(0.5), np.bool_(True)]},
+    }
+    torch.save(content, tmp_path / "net.pth", _use_new_zipfile_serialization=not legacy)
+    checkpoints.load(target, tmp_path / "net.pth")
+    assert same(target, snapshot(source))
+
+
+def test_a_numpy_array_among_the_weights_is_named(tmp_path):
+    torch.save({"fc.weight": torch.zeros(2), "fc.bias": np.zeros(2)}, tmp_path / "net.pt")
+    refused(tiny(), tmp_path / "net.pt", r"fc\.bias")
+
+
+def test_a_type_that_only_code_can_read_is_named_with_the_way_to_convert_it(tmp_path):
+    torch.save({"state_dict": tiny().state_dict(), "args": argparse.Namespace(lr=0.1)}, tmp_path / "net.pt")
+    message = refused(tiny(), tmp_path / "net.pt", "argparse.Namespace")
+    assert "weights_only=False" in message
+    assert "torch.save(" in message
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_and_8_bit_tensors_are_named(tmp_path):
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    torch.save(tiny().state_dict() | {"fc.bias": nested}, tmp_path / "net.pt")
+    refused(tiny(), tmp_path / "net.pt", r"fc\.bias")
+    with pytest.raises(InputError, match="dtype"):
+        checkpoints.save(tiny(), tmp_path / "small.safetensors", dtype=torch.float8_e4m3fn)
+
+
+def test_a_pipe_is_not_a_file_of_weights(tmp_path):
+    os.mkfifo(tmp_path / "net.pt")
+    holder = os.open(tmp_path / "net.pt", os.O_RDWR)  # so that opening it does not wait
+    refused(tiny(), tmp_path / "net.pt", "regular file")
+    os.close(holder)

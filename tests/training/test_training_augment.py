@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from steep.data import to_floats
 from steep.errors import InputError
 from steep.training import crops, draw, learning_rate
-from steep.training.augment import as_input, padded
+from steep.training.augment import padded
 
 CPU = torch.device("cpu")
 
@@ -83,9 +84,10 @@ def test_drawing_leaves_torchs_own_stream_alone():
 def test_input_is_float_in_the_layout_asked_for():
     pixels = torch.randint(0, 256, (3, 4, 5, 3), dtype=torch.uint8)
     for last in (True, False):
-        x = as_input(pixels, channels_last=last)
+        layout = torch.channels_last if last else torch.contiguous_format
+        x = to_floats(pixels, memory_format=layout)
         assert torch.equal(x, pixels.permute(0, 3, 1, 2).float() / 255)
-        assert x.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        assert x.is_contiguous(memory_format=layout)
 
 
 @pytest.mark.parametrize(("total", "warmup"), [(100, 10), (40, 0), (7, 7), (1, 0)])

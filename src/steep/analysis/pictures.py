@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from steep.files import writing
+from steep.pictures import open_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -75,7 +76,7 @@ def panel(parts: Sequence[tuple[str, str, Path]], title: str) -> Image:
     """Put pictures side by side, each under its name and over a line of numbers."""
     from PIL import Image, ImageDraw, ImageFont
 
-    pictures = [Image.open(path).convert("RGB") for _, _, path in parts]
+    pictures = [_read(path) for _, _, path in parts]
     big, small = ImageFont.load_default(20), ImageFont.load_default(15)
     words = [max(big.getlength(name), small.getlength(note)) for name, note, _ in parts]
     widths = [max(picture.width, int(length) + 1) for picture, length in zip(pictures, words, strict=True)]
@@ -91,6 +92,11 @@ def panel(parts: Sequence[tuple[str, str, Path]], title: str) -> Image:
         pen.text((left, head + picture.height + 8), note, fill="#444444", font=small)
         left += width + space
     return sheet
+
+
+def _read(path: Path) -> Image:
+    with open_picture(path) as picture:
+        return picture.convert("RGB")
 
 
 def _png(image: Image) -> bytes:

@@ -30,7 +30,7 @@ from steep.bench.spec import SEQUENCE, Cell
 from steep.core.adapter import Adapter
 from steep.core.dist.group import Group
 from steep.core.run.precision import half_precision
-from steep.data import Batches, ImageSet, Shift, stream
+from steep.data import Batches, ImageSet, Shift, stream, to_floats
 from steep.errors import InputError
 from steep.methods import adapt
 
@@ -240,12 +240,7 @@ def resident(source: Batches, group: Group | None = None) -> Iterator[tuple[Tens
         whole = slice(start, stop)
         part = slice(0, stop - start) if group is None else group.part(stop - start)
         mine = slice(start + part.start, start + part.stop)
-        x = (
-            pixels[mine if order is None else order[mine]]
-            .permute(0, 3, 1, 2)
-            .to(torch.float32, memory_format=torch.contiguous_format)
-            .div_(255)
-        )
+        x = to_floats(pixels[mine if order is None else order[mine]])
         yield x, labels[whole if order is None else order[whole]]
 
 

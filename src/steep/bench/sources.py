@@ -130,8 +130,8 @@ def assemble(cell: Cell, images: ImageSet, file: Path | None) -> nn.Module:
         return model.eval()
     if file is None:
         raise CheckpointError(f"weights {cell.weights}: no file is known for them. Give one: --weights FILE")
-    found = checkpoints.read(file).tensors
-    if {"mean", "std"} <= found.keys():  # saved together with its input normalisation
-        model = Normalized(model, found["mean"], found["std"])
-    checkpoints.load(model, file)
+    checkpoint = checkpoints.read(file)
+    if {"mean", "std"} <= checkpoint.tensors.keys():  # saved together with its input normalisation
+        model = Normalized(model, checkpoint.tensors["mean"], checkpoint.tensors["std"])
+    checkpoints.copy_weights(checkpoint, model)
     return model.eval()

@@ -28,6 +28,7 @@ from steep.corruptions.plasma import plasma
 from steep.corruptions.random import Stream
 from steep.errors import DataError, SteepWarning
 from steep.files import user_folder, writing
+from steep.pictures import open_picture
 
 Source = Literal["imagecorruptions", "procedural"]
 
@@ -93,9 +94,7 @@ def _digest(path: Path) -> str:
 
 
 def _decode(path: Path) -> np.ndarray:
-    from PIL import Image
-
-    with Image.open(path) as image:
+    with open_picture(path) as image:
         return np.asarray(image.convert("RGB"))  # alpha is ignored
 
 

@@ -21,6 +21,7 @@ from steep.data.streams import (
     reset_per_shift,
     stream,
     to_device,
+    to_floats,
 )
 
 __all__ = [
@@ -45,5 +46,6 @@ __all__ = [
     "status",
     "stream",
     "to_device",
+    "to_floats",
     "write",
 ]

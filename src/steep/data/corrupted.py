@@ -21,6 +21,7 @@ from steep.data.known import KNOWN, Part
 from steep.data.sources import classes_of
 from steep.errors import DataError, InputError
 from steep.files import file_sha256, read_json
+from steep.pictures import open_picture
 
 SEVERITIES = (1, 2, 3, 4, 5)
 MANIFEST = "steep-corruptions.json"
@@ -339,10 +340,8 @@ def _file_digest(file: Path, size: int, changed: int) -> str:
 
 
 def _through_jpeg(images: Images) -> Images:
-    from PIL import Image
-
     out = np.empty_like(images)
     for index, image in enumerate(images):
-        with Image.open(io.BytesIO(encoded(image))) as back:
+        with open_picture(io.BytesIO(encoded(image))) as back:
             out[index] = np.asarray(back).reshape(image.shape)
     return out

@@ -19,6 +19,7 @@ from steep.data.known import PACS
 from steep.data.pickles import read_batch
 from steep.errors import DataError
 from steep.files import read_json
+from steep.pictures import open_picture
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -56,18 +57,15 @@ def picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
     """Decode one picture file to uint8 RGB (H, W, 3), the right way up, resized to a square of `size` where given."""
     from PIL import Image
 
-    try:
-        with Image.open(path) as stored:
-            opened = _upright(stored)
-            if opened.mode in ("I", "F"):  # Pillow would cut every value off at 255
-                raise ValueError("32 bits a value: save it with 8 or 16, so that its range is known")
-            deep = opened.mode.startswith("I;16")  # Pillow would cut these off too
-            rgb = (Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)) if deep else opened).convert("RGB")
-            if size is not None and rgb.size != (size, size):
-                rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
-            return np.array(rgb)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: not a readable picture ({error})") from error
+    with open_picture(path) as stored:
+        opened = _upright(stored)
+        if opened.mode in ("I", "F"):  # Pillow would cut every value off at 255
+            raise ValueError("32 bits a value: save it with 8 or 16, so that its range is known")
+        deep = opened.mode.startswith("I;16")  # Pillow would cut these off too
+        rgb = (Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)) if deep else opened).convert("RGB")
+        if size is not None and rgb.size != (size, size):
+            rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
+        return np.array(rgb)
 
 
 def _upright(opened: Image.Image) -> Image.Image:

@@ -84,9 +84,19 @@ def to_device(images: Images, device: torch.device | str = "cpu") -> Tensor:
     >>> to_device(np.full((1, 2, 2, 3), 255, np.uint8)).shape
     torch.Size([1, 3, 2, 2])
     """
-    there = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
-    most = torch.full((), 255.0, device=there.device)  # dividing by a number, a GPU multiplies by its rounded inverse
-    return there.to(torch.float32, memory_format=torch.contiguous_format).div_(most)
+    return to_floats(torch.from_numpy(images).to(device))
+
+
+def to_floats(images: Tensor, *, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+    """Make uint8 (B, H, W, C) pictures float32 (B, C, H, W) in [0, 1], where they are.
+
+    Every picture becomes floats here: the same bytes give the same bits on every path and device.
+
+    >>> to_floats(torch.full((1, 2, 2, 3), 51, dtype=torch.uint8)).unique()
+    tensor([0.2000])
+    """
+    most = torch.full((), 255.0, device=images.device)  # divided by a number, a GPU multiplies by its rounded inverse
+    return images.permute(0, 3, 1, 2).to(torch.float32, memory_format=memory_format).div_(most)
 
 
 def batches(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle  # nosec B403 (for the name of its error)
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steep import sealed
 from steep.errors import CheckpointError, InputError
-from steep.files import writing
+from steep.files import read_bytes, writing
 
 # Where training scripts keep the weights inside a larger file, most specific first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -28,11 +30,15 @@ _SHELLS = ("module.", "_orig_mod.")
 # Updates BatchNorm has seen. Files older than PyTorch 0.4.1 lack it and no prediction depends on it.
 _COUNTER = "num_batches_tracked"
 _SHOWN = 8
+_DTYPES = (None, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_REPEATED = 1 << 26  # bytes a tensor may have beyond what the file holds of it (`expand`)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """What a file holds: tensors by name (on the CPU, as stored) and the metadata saved with them.
+
+    `name` is what errors call it: the path it was read from.
 
     >>> Checkpoint(tensors={"fc.bias": torch.zeros(10)}, metadata={"data": "digits"}).metadata["data"]
     'digits'
@@ -40,6 +46,7 @@ class Checkpoint:
 
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, str]
+    name: str = "checkpoint"
 
 
 def read(path: str | os.PathLike[str]) -> Checkpoint:
@@ -54,15 +61,19 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            head = file.read(9)
-    except OSError as error:
-        raise CheckpointError(f"{path}: expected a file of weights, got {error.strerror or error}") from error
+        payload = read_bytes(path)  # once: the file may be replaced while we parse
+    except (OSError, MemoryError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"{path}: expected a file of weights, got {why}") from error
     try:
-        if head[8:] == b"{":  # 8 bytes of length, then a JSON header
-            return _read_safetensors(path)
-        if head.startswith((b"PK\x03\x04", b"\x80")):  # a zip archive, or a bare pickle of old
-            return _read_torch(path)
+        if payload[8:9] == b"{":  # 8 bytes of length, then a JSON header
+            checkpoint = _parse_safetensors(payload, path)
+        elif payload.startswith((b"PK\x03\x04", b"\x80")):  # a zip archive, or a bare pickle of old
+            checkpoint = _parse_torch(payload, path)
+        else:
+            raise CheckpointError(
+                f"{path}: expected a safetensors or PyTorch file, got {len(payload)} bytes starting {payload[:4]!r}"
+            )
     except CheckpointError:
         raise
     except Exception as error:  # damaged bytes make the two parsers raise nearly anything
@@ -72,8 +83,8 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
             f"read as such ({type(error).__name__}: {detail}). A pickled model has to be saved again as "
             "its state_dict()"
         ) from error
-    size = path.stat().st_size
-    raise CheckpointError(f"{path}: expected a safetensors or PyTorch file, got {size} bytes starting {head[:4]!r}")
+    _refuse_inflated(checkpoint.tensors, path)
+    return checkpoint
 
 
 def load(model: nn.Module, path: str | os.PathLike[str]) -> Mapping[str, str]:
@@ -94,17 +105,41 @@ def load(model: nn.Module, path: str | os.PathLike[str]) -> Mapping[str, str]:
     ({'data': 'none'}, True)
     """
     checkpoint = read(path)
-    wanted = _state(model)
-    found = _rename(checkpoint.tensors, wanted)
-    problems = _differences(found, wanted)
+    copy_weights(checkpoint, model)
+    return checkpoint.metadata
+
+
+def copy_weights(checkpoint: Checkpoint, model: nn.Module) -> None:
+    """Copy weights that were read into the model, as `load` does."""
+    state = _state(model)
+    # Only counters can be missing after the comparison; they keep the model's own value.
+    model.load_state_dict({**state, **_matched(checkpoint, model)})
+
+
+def check(checkpoint: Checkpoint, model: nn.Module) -> None:
+    """Raise `CheckpointError` where the names or shapes are not the model's, which may be on the meta device.
+
+    >>> with torch.device("meta"):
+    ...     model = nn.Linear(2, 10**12)  # costs nothing there
+    >>> check(Checkpoint(tensors={"weight": torch.zeros(4, 2), "bias": torch.zeros(4)}, metadata={}), model)
+    Traceback (most recent call last):
+    steep.errors.CheckpointError: checkpoint does not fit Linear:
+      2 of another shape, file for model: weight (4, 2) for (1000000000000, 2), bias (4,) for (1000000000000,)
+    """
+    _matched(checkpoint, model)
+
+
+def _matched(checkpoint: Checkpoint, model: nn.Module) -> dict[str, Tensor]:
+    """Give the file's tensors under the model's names, or say what differs."""
+    expected = model.state_dict()
+    tensors = _rename(checkpoint.tensors, expected)
+    problems = _differences(tensors, expected)
     if problems:
         # The commonest slip: bare weights for a model that is wrapped, in `Normalized` for one.
         fits = [n for n, child in model.named_children() if not _misfits(checkpoint.tensors, child.state_dict())]
         problems += [f"  It fits the model's .{name}: load it there" for name in fits]
-        raise CheckpointError(f"{path} does not fit {type(model).__name__}:\n" + "\n".join(problems))
-    # Only counters can be missing by now; they keep the model's own value.
-    model.load_state_dict({**wanted, **found})
-    return checkpoint.metadata
+        raise CheckpointError(f"{checkpoint.name} does not fit {type(model).__name__}:\n" + "\n".join(problems))
+    return tensors
 
 
 def save(
@@ -129,6 +164,8 @@ def save(
     """
     path = Path(path)
     metadata = dict(metadata or {})
+    if dtype not in _DTYPES:
+        raise InputError(f"dtype: expected one of {', '.join(map(str, _DTYPES))}, got {dtype}")
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InputError(f"metadata: expected strings, got {key!r}: {value!r} ({type(value).__name__})")
@@ -149,26 +186,73 @@ def save(
     return path
 
 
-def _read_safetensors(path: Path) -> Checkpoint:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        # Clones: the originals are views of the mapped file and would change with it.
-        tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a dict)
-        metadata = dict(sorted((file.metadata() or {}).items()))
+def _parse_safetensors(payload: bytes, path: Path) -> Checkpoint:
+    tensors, metadata = sealed.parse(payload)
     if not tensors:
         raise CheckpointError(f"{path}: expected tensors, got a safetensors file without any")
-    return Checkpoint(tensors=tensors, metadata=metadata)
+    return Checkpoint(tensors=dict(sorted(tensors.items())), metadata=dict(sorted(metadata.items())), name=str(path))
 
 
-def _read_torch(path: Path) -> Checkpoint:
+class _Numpy:
+    """Stands in for NumPy's scalars and arrays, which many training scripts save beside the weights.
+
+    Nothing of them is read, and nothing of NumPy runs on a file's behalf.
+    """
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+_NUMPY_NAMES = (
+    "numpy.dtype",
+    "numpy.ndarray",
+    "numpy.core.multiarray.scalar",
+    "numpy.core.multiarray._reconstruct",
+    "numpy._core.multiarray.scalar",  # since NumPy 2
+    "numpy._core.multiarray._reconstruct",
+)
+
+
+def _parse_torch(payload: bytes, path: Path) -> Checkpoint:
     # weights_only admits tensors and plain containers and nothing that runs; PyTorch 2.6 closed its last hole.
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        with torch.serialization.safe_globals([(_Numpy, name) for name in _NUMPY_NAMES]):
+            content = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if names := _foreign_types(payload):
+            raise CheckpointError(
+                f"{path}: expected tensors and plain data, got objects of {_some(names)}, which are read by running "
+                "code. If you trust the file, convert it: content = torch.load(FILE, weights_only=False); "
+                'torch.save(content["state_dict"], NEW), with the key under which it keeps the weights'
+            ) from error
+        raise
     metadata = content.get("metadata", {}) if isinstance(content, Mapping) else {}
     if not isinstance(metadata, Mapping):
         metadata = {}
     strings = {k: v for k, v in metadata.items() if isinstance(k, str) and isinstance(v, str)}
-    return Checkpoint(tensors=_unwrap(content, path), metadata=strings)
+    return Checkpoint(tensors=_unwrap(content, path), metadata=strings, name=str(path))
+
+
+def _foreign_types(payload: bytes) -> list[str]:
+    """Name the types in a PyTorch file that only its code could make; none where the file is too damaged to tell."""
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(payload))
+    except Exception:  # old and damaged files
+        return []
+    return sorted(name for name in names if name not in _NUMPY_NAMES)
+
+
+def _refuse_inflated(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse tensors that repeat a few stored values so often that a copy would fill the memory."""
+    for name, tensor in tensors.items():
+        if tensor.nbytes > max(tensor.untyped_storage().nbytes(), _REPEATED):
+            raise CheckpointError(
+                f"{path}: {name}: expected the {tensor.nbytes:,} bytes of shape {tuple(tensor.shape)}, got "
+                f"{tensor.untyped_storage().nbytes():,} bytes that are repeated. Save it as tensor.contiguous()"
+            )
 
 
 def _unwrap(content: Any, path: Path) -> dict[str, Tensor]:
@@ -188,7 +272,11 @@ def _unwrap(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _is_plain(value: object) -> bool:
-    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized and not value.is_meta
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and not (value.is_quantized or value.is_meta or value.is_nested)
+    )
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:

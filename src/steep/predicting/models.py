@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from steep import models, user_code
@@ -99,15 +100,16 @@ def load_model(
             )
         made = user_code.attempt(f"model {name}", lambda: _DOORS[door](rest, count, pretrained and stored is None))
     else:
-        made = _Made(_named(name, count, planes, stored is not None))
+        made = _Made(_named(name, count, planes, stored))
     if stored is not None and not carried:
-        checkpoints.load(made.model, find_weights(weights))
+        checkpoints.copy_weights(stored, made.model)
     if mean is None and not carried:
         mean, std = made.wants.mean, made.wants.std
     model = made.model
     if carried:
         model = models.Normalized(model, tensors["mean"], tensors["std"])
-        checkpoints.load(model, find_weights(weights))
+        if stored is not None:
+            checkpoints.copy_weights(stored, model)
         if mean is not None:
             raise InputError("mean and std: the weights carry their own normalisation; leave --mean and --std out")
     elif mean is not None and std is not None:
@@ -133,14 +135,18 @@ def find_weights(weights: str | os.PathLike[str] | None) -> Path:
     return next((file for place in places if (file := place / f"{weights}.safetensors").is_file()), path)
 
 
-def _named(name: str, count: int, channels: int, has_weights: bool) -> nn.Module:
-    if not has_weights and (name in models.MODELS or name.startswith("wrn-")):
+def _named(name: str, count: int, channels: int, stored: checkpoints.Checkpoint | None) -> nn.Module:
+    if stored is None and (name in models.MODELS or name.startswith("wrn-")):
         raise InputError(f"model {name}: expected weights, got none: its answers would be noise. Give --weights FILE")
     if not count:
         if name not in models.MODELS and not name.startswith("wrn-"):
             doors = ("timm:NAME", "torchvision:NAME", "hf:NAME", "file.py:factory", "wrn-DEPTH-WIDTH")
             raise unknown("model", name, [*models.MODELS, *doors])
         raise CheckpointError(f"weights: no fc.weight in them, so they are not of a {name}")
+    if stored is not None:  # compared without memory first: the sizes come from the file, which may ask for anything
+        weights = {key: tensor for key, tensor in stored.tensors.items() if key not in ("mean", "std")}
+        with torch.device("meta"):
+            checkpoints.check(replace(stored, tensors=weights), models.build(name, count, in_channels=channels))
     return models.build(name, count, in_channels=channels)
 
 
@@ -177,9 +183,12 @@ def _huggingface(name: str, count: int, pretrained: bool) -> _Made:
     hub = _library("transformers")
     name = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     options = {"num_labels": count} if count else {}
-    config = hub.AutoConfig.from_pretrained(name, **options)
+    config = hub.AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
     auto = hub.AutoModelForImageClassification
-    model = auto.from_pretrained(name, config=config) if pretrained else auto.from_config(config)
+    if pretrained:
+        model = auto.from_pretrained(name, config=config, trust_remote_code=False)
+    else:
+        model = auto.from_config(config, trust_remote_code=False)
     try:  # the file alone: the class that it names may need libraries of its own
         wants = wanted(hub.ImageProcessingMixin.get_image_processor_dict(name)[0])
     except OSError:  # published without one
@@ -206,7 +215,10 @@ def _library(name: str) -> Any:
 
 
 def _rows(tensor: Tensor | None, dimension: int) -> int:
-    return 0 if tensor is None or tensor.ndim <= dimension else tensor.shape[dimension]
+    """Read a size off a tensor that the file really holds: an empty or repeated one may claim any size."""
+    if tensor is None or tensor.ndim <= dimension or not 0 < tensor.nbytes <= tensor.untyped_storage().nbytes():
+        return 0
+    return tensor.shape[dimension]
 
 
 def _json(text: str | None, default: list[Any]) -> list[Any]:

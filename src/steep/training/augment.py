@@ -83,12 +83,3 @@ def crops(images: Tensor, draws: Draws, pad: int) -> Tensor:
     rows = draws.top[:, None] + torch.arange(height, device=images.device)  # (B, H)
     columns = draws.left[:, None] + torch.where(draws.flip[:, None], across.flip(0), across)  # (B, W)
     return images[draws.order[:, None, None], rows[:, :, None], columns[:, None, :]]  # (B, H, W, C)
-
-
-def as_input(pixels: Tensor, *, channels_last: bool) -> Tensor:
-    """Make uint8 (B, H, W, C) the float32 (B, C, H, W) in [0, 1] a model takes.
-
-    Pictures lie in memory channel by channel at each pixel, which is channels_last already: nothing is moved.
-    """
-    x = pixels.permute(0, 3, 1, 2).to(torch.float32).div_(255)
-    return x.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)

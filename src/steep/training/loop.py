@@ -20,14 +20,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steep import metrics
+from steep.data import to_floats
 from steep.errors import CheckpointError, InputError
 from steep.files import explained, file_sha256, make_folder, read_json, write_json
 from steep.models import checkpoints
 from steep.provenance import commit, device_name, versions
-from steep.training.augment import as_input, crops, draw
+from steep.training.augment import crops, draw
 from steep.training.interrupt import Interrupt, held
 from steep.training.record import flat
-from steep.training.run import Run, Split, refuse_other
+from steep.training.run import Run, Split, memory_format, refuse_other
 from steep.training.schedule import learning_rate
 from steep.training.spec import TrainingSpec
 
@@ -178,7 +179,7 @@ class _Loop:
         run.model.train()
         while run.step < run.steps:
             batch = draws.batch(run.step * size, (run.step + 1) * size)
-            x = as_input(crops(run.train.images, batch, spec.pad), channels_last=spec.channels_last)
+            x = to_floats(crops(run.train.images, batch, spec.pad), memory_format=memory_format(spec))
             self._step(x, run.train.labels[batch.order])
             run.step += 1
             now = time.monotonic()
@@ -264,7 +265,7 @@ def evaluate(model: nn.Module, split: Split, spec: TrainingSpec, *, autocast: bo
     answers = []
     for pixels in torch.split(split.images, spec.batch_size):
         with _autocast(spec, pixels.device) if autocast else contextlib.nullcontext():
-            answers.append(model(as_input(pixels, channels_last=spec.channels_last)).float())
+            answers.append(model(to_floats(pixels, memory_format=memory_format(spec))).float())
     return metrics.accuracy(torch.cat(answers), split.labels)
 
 

@@ -75,8 +75,7 @@ class Run:
                 f"got {spec.batch_size}"
             )
         model = build(spec, len(train.classes), train.images.shape[3])
-        layout = torch.channels_last if spec.channels_last else torch.contiguous_format
-        model = model.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+        model = model.to(device=device, memory_format=memory_format(spec))  # type: ignore[call-overload]
         optimizer = torch.optim.SGD(
             model.parameters(),
             lr=spec.lr,
@@ -157,6 +156,11 @@ def refuse_other(path: Path, there: Mapping[str, Any], mine: Mapping[str, Any]) 
         raise CheckpointError(
             f"{path}: made with another recipe or data ({shown}). Choose another --out, or delete it to begin again"
         )
+
+
+def memory_format(spec: TrainingSpec) -> torch.memory_format:
+    """Return how the model and its images lie in memory."""
+    return torch.channels_last if spec.channels_last else torch.contiguous_format
 
 
 def build(spec: TrainingSpec, num_classes: int, in_channels: int) -> nn.Module:
