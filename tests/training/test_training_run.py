@@ -63,14 +63,15 @@ def test_digits_reach_97_percent_in_seconds(tmp_path):
     assert str(tmp_path) not in json.dumps(row) + json.dumps(dict(metadata))
 
 
-def test_killed_and_resumed_ends_with_the_same_weights(whole, tmp_path):
-    """SIGKILL while the seventh checkpoint is written, inside the second epoch (three steps each)."""
+def test_killed_it_goes_on_by_the_same_command_and_ends_with_the_same_weights(whole, tmp_path, capsys):
+    """SIGKILL while the seventh checkpoint is written, inside the second epoch (three steps each); as `bench` does."""
     out = tmp_path / "net.safetensors"
+    overrides = [f"--set={key}={value}" for key, value in SHORT.items()]
+    command = ["train", "train-digits", "--device", "cpu", *overrides, "--out", str(out)]
     script = f"""
 import os, signal, torch
 torch.set_num_threads(1)
-import steep.files
-from steep.training import TrainingSpec, train
+from steep.cli import main
 written, replace = [], os.replace
 def killing(source, target):
     written.append(target)
@@ -78,17 +79,30 @@ def killing(source, target):
         os.kill(os.getpid(), signal.SIGKILL)
     replace(source, target)
 os.replace = killing
-train(TrainingSpec.from_recipe("train-digits", {SHORT!r}), {str(out)!r})
+main({command!r})
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert not out.exists()
-    seen = []
-    trained = train(short(), out, resume=True, progress=seen.append)
-    assert seen[0].done > 3
+    steps = []
+    restore = Run.restore
+
+    def restored(self, path):
+        restore(self, path)
+        steps.append(self.done)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "restore", restored)
+        assert main(command) == 0
+    assert steps[0] > 3
     assert same(whole, out)
-    assert [row["epoch"] for row in trained.row["history"]] == [1, 2, 3]
+    assert [row["epoch"] for row in json.loads(out.with_suffix(".json").read_text())["history"]] == [1, 2, 3]
     assert not checkpoint_path(out).exists()
+    weights = out.read_bytes()
+    assert main(command) == 0  # everything is done
+    assert out.read_bytes() == weights
+    assert main([*command, "--no-resume"]) == 2
+    assert "--no-resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("at", [1, 4, 6])
@@ -108,7 +122,7 @@ def test_ctrl_c_keeps_the_run(whole, tmp_path, monkeypatch, at):
     assert checkpoint_path(out).exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     monkeypatch.undo()
-    train(short(), out, resume=True)
+    train(short(), out)
     assert same(whole, out)
 
 
@@ -189,24 +203,24 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
     for torn in (content[: len(content) // 2], content[:20], b"", content[:-1]):
         file.write_bytes(torn)
         with pytest.raises(CheckpointError, match="not a file of a training run, or cut short"):
-            train(spec, out, resume=True)
+            train(spec, out)
     changed = bytearray(content)
     changed[-5] ^= 1
     file.write_bytes(changed)
     with pytest.raises(CheckpointError, match="its checksum does not match"):
-        train(spec, out, resume=True)
+        train(spec, out)
     checkpoints.save(models.build("wrn-10-1", 10), file)
     with pytest.raises(CheckpointError, match="expected a training run, got a safetensors file of something else"):
-        train(spec, out, resume=True)
+        train(spec, out)
     file.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"another recipe or data \(lr = 0.1, now 0.3\)"):
-        train(dataclasses.replace(spec, lr=0.3), out, resume=True)
+        train(dataclasses.replace(spec, lr=0.3), out)
     with pytest.raises(CheckpointError, match=r"model = .*wrn-10-1.*, now .*wrn-16-1"):
-        train(dataclasses.replace(spec, model="wrn-16-1"), out, resume=True)
-    with pytest.raises(CheckpointError, match=r"is there already\. Add --resume"):
-        train(spec, out)
+        train(dataclasses.replace(spec, model="wrn-16-1"), out)
+    with pytest.raises(CheckpointError, match="--no-resume"):
+        train(spec, out, resume=False)
     assert file.read_bytes() == content
-    train(dataclasses.replace(spec, store="fp16"), out, resume=True)  # how it is kept may change
+    train(dataclasses.replace(spec, store="fp16"), out)  # how it is kept may change
 
 
 @pytest.mark.parametrize(("border", "mode"), [("zeros", "constant"), ("reflect", "reflect")])
@@ -223,19 +237,19 @@ def test_a_run_older_than_the_choice_of_borders_goes_on_with_black_ones(tmp_path
     del facts["run"]["border"]
     sealed.write(file, KIND, tensors, facts)
     with pytest.raises(CheckpointError, match=r'border = "zeros", now "reflect"'):
-        train(short(limit=128, border="reflect"), tmp_path / "net.safetensors", resume=True)
-    assert train(short(limit=128), tmp_path / "net.safetensors", resume=True).row["spec"]["border"] == "zeros"
+        train(short(limit=128, border="reflect"), tmp_path / "net.safetensors")
+    assert train(short(limit=128), tmp_path / "net.safetensors").row["spec"]["border"] == "zeros"
 
 
 def test_a_finished_run_is_left_as_it_is(whole, tmp_path):
     before = whole.read_bytes()
-    trained = train(short(), whole, resume=True)
+    trained = train(short(), whole)
     assert trained.was_there
     assert whole.read_bytes() == before
     with pytest.raises(CheckpointError, match="seed = 0, now 1"):
-        train(short(seed=1), whole, resume=True)
-    with pytest.raises(CheckpointError, match="is there already"):
-        train(short(), whole)
+        train(short(seed=1), whole)
+    with pytest.raises(CheckpointError, match="--no-resume"):
+        train(short(), whole, resume=False)
 
 
 def test_divergence_is_said_and_the_last_good_checkpoint_stays(tmp_path):
@@ -288,3 +302,14 @@ def test_ctrl_c_while_the_weights_are_written_stops_after_them(tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         train(short(epochs=1, warmup_epochs=0), out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.json", "digits.safetensors"]
+
+
+def test_a_checkpoint_whose_momentum_has_another_shape_is_refused(tmp_path):
+    """It would spread over the weights, or a fused optimiser would write beyond it."""
+    file = stopped(tmp_path)
+    tensors, facts = sealed.read(file, KIND)
+    name = next(name for name in tensors if name.startswith("momentum."))
+    for wrong in (torch.zeros(1), torch.zeros(0)):
+        sealed.write(file, KIND, {**tensors, name: wrong}, facts)
+        with pytest.raises(CheckpointError, match="momentum"):
+            train(short(limit=128), tmp_path / "net.safetensors")

@@ -33,16 +33,16 @@ def train(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the recipe; repeatable.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run of this recipe stopped.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="Go on where a run of this recipe stopped, or refuse to.")
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
 ) -> None:
-    """Train a source model. Ctrl-C keeps the run; the same command with --resume goes on from there.
+    """Train a source model. After Ctrl-C or a kill the same command goes on where the run was.
 
     Example: steep train train-digits --out digits.safetensors
 
     Example: steep train train-cifar10-wrn-28-10 --device cuda --set epochs=30
-
-    Example: steep train train-cifar10-wrn-28-10 --resume
     """
     from rich.console import Console
 
@@ -65,7 +65,9 @@ def train(
             trained = run(spec, target, root=root, device=chosen(device), resume=resume, progress=progress)
     except KeyboardInterrupt:
         if checkpoint_path(target).exists():
-            console.print(f"stopped; the run is kept in {checkpoint_path(target)}: --resume goes on", markup=False)
+            console.print(
+                f"stopped; the run is kept in {checkpoint_path(target)}: the same command goes on", markup=False
+            )
         raise
     row = trained.row
     said = "was there already" if trained.was_there else f"{row['epochs']} epochs in {_time(row['seconds'])}"
@@ -132,7 +134,7 @@ def _show(spec: TrainingSpec, found: Plan, target: Path) -> None:
         "file": f"{target} (about {found.file_bytes / 1e6:.1f} MB, {spec.store})",
     }
     if checkpoint_path(target).exists():
-        rows["stopped run"] = f"{checkpoint_path(target)}: --resume goes on from it"
+        rows["stopped run"] = f"{checkpoint_path(target)}: the run goes on from it"
     for name, text in rows.items():
         table.add_row(name, text)
     console = Console(highlight=False)

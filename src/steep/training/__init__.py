@@ -1,9 +1,8 @@
 """Training: one readable loop that makes source models; recipes decide the rest."""
 
 from steep.training.augment import Draws, crops, draw
-from steep.training.loop import Progress, Trained, checkpoint_path, train
+from steep.training.loop import Progress, Trained, checkpoint_path, learning_rate, train
 from steep.training.plan import Plan, plan
-from steep.training.schedule import learning_rate
 from steep.training.spec import TrainingSpec
 
 __all__ = [

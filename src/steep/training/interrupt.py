@@ -2,58 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
-from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 
-class Interrupt:
-    """Remembers a signal until it suits."""
+class DeferredInterrupt:
+    """Inside its block SIGINT and SIGTERM are remembered instead of obeyed; the second one gets through.
 
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def hold(self) -> None:
-        """Take SIGINT and SIGTERM over, where that is possible: only the main thread may."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-
-    def release(self) -> None:
-        """Give them back to whoever had them."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
-
-    def pass_on(self) -> None:
-        """Let the remembered signal do now what it would have done."""
-        self.release()
-        if self.received is not None:
-            signal.raise_signal(self.received)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:  # asked twice: at once, then
-            self.release()
-            signal.raise_signal(number)
-        self.received = number
-
-
-@contextlib.contextmanager
-def held() -> Iterator[Interrupt]:
-    """Hold Ctrl-C back inside the block; the second one gets through.
-
-    >>> with held() as interrupt:
+    >>> with DeferredInterrupt() as interrupt:
     ...     signal.raise_signal(signal.SIGINT)
     ...     interrupt.received == signal.SIGINT
     True
     """
-    interrupt = Interrupt()
-    interrupt.hold()
-    try:
-        yield interrupt
-    finally:
-        interrupt.release()
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._handlers: dict[int, Any] = {}  # those of before
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+    def pass_on(self) -> None:
+        """Let the remembered signal do now what it would have done."""
+        self.__exit__()
+        if self.received is not None:
+            signal.raise_signal(self.received)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            self.__exit__()
+            signal.raise_signal(number)
+        self.received = number

@@ -26,10 +26,8 @@ from steep.files import explained, file_sha256, make_folder, read_json, write_js
 from steep.models import checkpoints
 from steep.provenance import commit, device_name, versions
 from steep.training.augment import crops, draw
-from steep.training.interrupt import Interrupt, held
-from steep.training.record import flat
+from steep.training.interrupt import DeferredInterrupt
 from steep.training.run import Run, Split, memory_format, refuse_other
-from steep.training.schedule import learning_rate
 from steep.training.spec import TrainingSpec
 
 _REPORT_SECONDS = 1.0
@@ -60,10 +58,6 @@ class Trained:
     was_there: bool = False
 
 
-def silent(progress: Progress) -> None:
-    """Report to nobody."""
-
-
 def checkpoint_path(out: str | os.PathLike[str]) -> Path:
     """Return where the run that will write `out` keeps its checkpoint.
 
@@ -79,21 +73,21 @@ def train(
     *,
     root: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
-    resume: bool = False,
-    progress: Callable[[Progress], None] = silent,
+    resume: bool = True,
+    progress: Callable[[Progress], None] = lambda _: None,
 ) -> Trained:
     """Train a source model and write it to `out` (.safetensors), with its training row as JSON beside it.
 
     Every few minutes, at the end of an epoch where that is cheap, and on Ctrl-C the run is put on disk
-    (`checkpoint_path`). With `resume` it goes on from there; on a CPU with as many threads it then ends with the
-    same weights, bit for bit, as a run that was never stopped.
+    (`checkpoint_path`). The same call goes on from there; on a CPU with as many threads it then ends with the same
+    weights, bit for bit, as a run that was never stopped. A finished run is left as it is.
 
     Args:
         spec: what to train.
         out: the finished file.
         root: where data lives, by default `STEEP_DATA` or the user's cache folder.
         device: where to train.
-        resume: go on from the checkpoint if there is one; a finished run is left as it is.
+        resume: whether to go on from a checkpoint or finished weights; if False, they are an error.
         progress: called about once a second and after each epoch.
 
     >>> import tempfile
@@ -110,15 +104,15 @@ def train(
         raise InputError(f"out: expected a name ending in .safetensors, got {out.name!r}")
     checkpoint = checkpoint_path(out)
     if not resume and (out.exists() or checkpoint.exists()):
-        found = checkpoint if checkpoint.exists() else out
-        raise CheckpointError(f"{found}: is there already. Add --resume to go on, delete it, or choose another --out")
+        file = checkpoint if checkpoint.exists() else out
+        raise CheckpointError(f"{file}: exists. Delete it, choose another --out, or leave out --no-resume to go on")
     run = Run.start(spec, None if root is None else Path(root), device)
     with explained(out):
         make_folder(out.parent)  # now, not after hours of training
-    if resume and out.exists() and not checkpoint.exists():
-        refuse_other(out, _made_with(out), run.fingerprint())
+    if out.exists() and not checkpoint.exists():
+        refuse_other(out, _recorded_fingerprint(out), run.fingerprint())
         return Trained(out, read_json(out.with_suffix(".json")), was_there=True)
-    with _random_streams(run), held() as interrupt, _kernels(spec.threads):
+    with _surroundings(run), DeferredInterrupt() as interrupt:
         if checkpoint.exists():
             run.restore(checkpoint)
         if device_name(device) not in run.devices:
@@ -130,19 +124,38 @@ def train(
     return trained
 
 
-def _made_with(out: Path) -> dict[str, Any]:
-    """Read from finished weights what they were trained with; nothing where they do not say."""
+def _recorded_fingerprint(weights: Path) -> dict[str, Any]:
+    """Read from finished weights what they were trained with; nothing where they do not tell."""
     try:
-        said = json.loads(checkpoints.read(out).metadata.get("run", "{}"))
+        fingerprint = json.loads(checkpoints.read(weights).metadata.get("run", "{}"))
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return fingerprint if isinstance(fingerprint, dict) else {}
+
+
+def learning_rate(step: int, *, total: int, warmup: int, peak: float) -> float:
+    """Give the rate of one step out of `total`: a linear warm-up, then half a cosine down to zero.
+
+    The first step is 0; the peak comes with the last step of the warm-up, so the first step already moves
+    (Loshchilov & Hutter, ICLR 2017).
+
+    >>> [learning_rate(step, total=6, warmup=2, peak=0.4) for step in range(3)]
+    [0.2, 0.4, 0.4]
+    >>> round(learning_rate(4, total=6, warmup=2, peak=0.4), 3)
+    0.2
+    """
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    done = (step - warmup) / (total - warmup)
+    return peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
 class _Loop:
     """Takes the steps; knows the time, when to report and when to put the run on disk."""
 
-    def __init__(self, run: Run, checkpoint: Path, progress: Callable[[Progress], None], interrupt: Interrupt) -> None:
+    def __init__(
+        self, run: Run, checkpoint: Path, progress: Callable[[Progress], None], interrupt: DeferredInterrupt
+    ) -> None:
         self.run, self.spec, self.checkpoint = run, run.spec, checkpoint
         self.progress, self.interrupt = progress, interrupt
         self.total = self.spec.epochs * run.steps
@@ -260,7 +273,7 @@ class _Loop:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, split: Split, spec: TrainingSpec, *, autocast: bool = False) -> float:
-    """Measure the accuracy on a split as it is, without crops, in float32 unless told otherwise."""
+    """Measure the accuracy on a split as it is, without crops, in float32 unless `autocast`."""
     model.eval()
     answers = []
     for pixels in torch.split(split.images, spec.batch_size):
@@ -303,7 +316,9 @@ def _finish(run: Run, out: Path) -> Trained:
         "commit": commit(),
         "run": run.fingerprint(),
     }
-    checkpoints.save(run.model, out, flat(row), dtype=dtype)
+    # A safetensors header takes strings alone.
+    header = {k: v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in row.items() if v is not None}
+    checkpoints.save(run.model, out, header, dtype=dtype)
     size = {"bytes": out.stat().st_size, "weights_sha256": file_sha256(out)}  # as a row of the bench names them
     row |= {"spec": asdict(spec), **size, "history": run.history}
     write_json(out.with_suffix(".json"), row)
@@ -319,21 +334,15 @@ def _autocast(spec: TrainingSpec, device: torch.device) -> torch.autocast:
 
 
 @contextlib.contextmanager
-def _random_streams(run: Run) -> Iterator[None]:
-    """Let dropout draw from a stream that the seed decides, and give torch its own back afterwards."""
-    with torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else []):
-        torch.manual_seed(run.spec.seed)
-        yield
-
-
-@contextlib.contextmanager
-def _kernels(threads: int | None) -> Iterator[None]:
-    """Let cuDNN try its kernels, since every batch has one shape, and the CPU use as many threads as asked for."""
-    benchmark, before = torch.backends.cudnn.benchmark, torch.get_num_threads()
-    torch.backends.cudnn.benchmark = True
-    torch.set_num_threads(threads or before)
+def _surroundings(run: Run) -> Iterator[None]:
+    """Set torch's random stream, threads and kernels as the run needs them, and give them back afterwards."""
+    benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
+    torch.backends.cudnn.benchmark = True  # every batch has one shape: trying kernels pays
+    torch.set_num_threads(run.spec.threads or threads)
     try:
-        yield
+        with torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else []):
+            torch.manual_seed(run.spec.seed)  # for dropout
+            yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)

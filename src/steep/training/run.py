@@ -129,8 +129,10 @@ class Run:
             self.model.load_state_dict(saved)
             for name, parameter in self.model.named_parameters():
                 if f"momentum.{name}" in tensors:
-                    momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
-                    self.optimizer.state[parameter]["momentum_buffer"] = momentum
+                    momentum = tensors[f"momentum.{name}"]
+                    if momentum.shape != parameter.shape:  # a fused optimiser would write beyond it
+                        raise ValueError(f"momentum of {name} has shape {tuple(momentum.shape)}")
+                    self.optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
             self.loss.copy_(tensors["loss"])
             self.correct.copy_(tensors["correct"])
             self.epoch, self.step = int(facts["epoch"]), int(facts["step"])
@@ -145,13 +147,13 @@ class Run:
             ) from error
 
 
-def refuse_other(path: Path, there: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+def refuse_other(path: Path, recorded: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise if a file was made with another recipe than the one to run now, naming what differs."""
-    there = {"border": "zeros", **there}  # a file older than the key: all borders were black
-    differ = [key for key in {**there, **mine} if there.get(key) != mine.get(key)]
+    recorded = {"border": "zeros", **recorded}  # a file older than the key: all borders were black
+    differ = [key for key in {**recorded, **expected} if recorded.get(key) != expected.get(key)]
     if differ:
         shown = "; ".join(
-            f"{key} = {json.dumps(there.get(key))}, now {json.dumps(mine.get(key))}" for key in differ[:4]
+            f"{key} = {json.dumps(recorded.get(key))}, now {json.dumps(expected.get(key))}" for key in differ[:4]
         )
         raise CheckpointError(
             f"{path}: made with another recipe or data ({shown}). Choose another --out, or delete it to begin again"

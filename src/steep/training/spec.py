@@ -40,7 +40,7 @@ class TrainingSpec:
     test_split: str = "test"
     size: int | None = None  # resize to size × size
     channels: int | None = None  # 3 repeats the one plane of a grey set
-    domain: str | None = None  # of pacs
+    domain: str | None = None  # of a set with domains
     limit: int | None = None  # only the first so many pictures of each split
 
     model: str  # a name steep.models.build takes
@@ -71,10 +71,9 @@ class TrainingSpec:
         hints = get_type_hints(type(self))
         for item in fields(self):
             if item.name not in ("recipe", "model_options"):
-                value = _checked(f"{self._where}: {item.name}", getattr(self, item.name), hints[item.name])
+                value = _checked(f"recipe {self.recipe}: {item.name}", getattr(self, item.name), hints[item.name])
                 object.__setattr__(self, item.name, value)  # 1 becomes 1.0 where a float is meant
-        if not isinstance(self.model_options, Mapping):
-            raise InputError(f"{self._where}: model_options: expected a table, got {self.model_options!r}")
+        self._require("model_options", isinstance(self.model_options, Mapping), "a table")
         for name, low in (("epochs", 1), ("batch_size", 2), ("evaluate_every", 1), ("pad", 0), ("seed", 0)):
             self._require(name, getattr(self, name) >= low, f"{low} or more")
         for name in ("size", "channels", "limit", "threads"):
@@ -126,13 +125,9 @@ class TrainingSpec:
             plain["border"] = "zeros"  # there is none
         return {key: value for key, value in plain.items() if key not in _INCIDENTAL}
 
-    @property
-    def _where(self) -> str:
-        return f"recipe {self.recipe}"
-
     def _require(self, name: str, good: bool, expected: str) -> None:
         if not good:
-            raise InputError(f"{self._where}: {name}: expected {expected}, got {getattr(self, name)!r}")
+            raise InputError(f"recipe {self.recipe}: {name}: expected {expected}, got {getattr(self, name)!r}")
 
 
 def _checked(where: str, value: Any, hint: Any) -> Any:
