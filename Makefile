@@ -41,9 +41,7 @@ bench: $(READY)  ## how fast adaptation is on this machine's processor, beside a
 	$(BIN)/python -m benchmarks.speed
 
 docs: $(READY)   ## the generated pages from code and results/, and the documentation site, into site/; strict, offline
-	rm -rf docs/images/results  # a picture whose rows are gone must go too
-	$(BIN)/python -m tools.results_page results --explanations results/explanations.toml \
-	    --figures docs/images/results --out docs/results.md
+	$(BIN)/python -m tools.results_page results --docs docs
 	$(BIN)/python docs/generate/fill_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 

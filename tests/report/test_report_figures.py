@@ -7,21 +7,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_report_tables import NASTY
 
 from made_rows import row
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.errors import InputError
+from steep.report.charts.style import colour
 from steep.report.export import write
-from steep.report.runs import Runs, Source, read
-from tools.results_page.page import docs
+from steep.report.figures import memories, of
+from steep.report.runs import read
+from steep.report.tables import build
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     more = {"energy_before": -5.0, "energy_after": -6.0, "peak_memory": {"bytes": 2**30, "of": "tensors"}}
-    rows = [row("source", "fog", 0.5, **more), row("tea", "fog", 0.8, label="=tea/../x", **more)]
+    other = {**more, "peak_memory": {"bytes": 2**31, "of": "tensors"}}
+    rows = [row("source", "fog", 0.5, **more), row("tea", "fog", 0.8, label="=tea/../x", **other)]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))
     return tmp_path / "run"
@@ -57,7 +59,7 @@ def test_only_what_is_asked_for_is_written(run: Path, tmp_path: Path, capsys: py
 def test_without_the_extra_it_says_which(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("vl_convert", "altair"):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(InputError, match=r"pip install 'steep\[report\]'"):
+        with pytest.raises(InputError, match="report"):
             list(write(read([run]), tmp_path / "f"))
         monkeypatch.undo()
     assert not (tmp_path / "f").exists()
@@ -71,19 +73,41 @@ def test_two_tables_of_one_title_do_not_overwrite_each_other(tmp_path: Path) -> 
     assert len(files) == len(set(files)) == len(list((tmp_path / "f").iterdir()))
 
 
-def test_the_document_keeps_a_strangers_text_as_text() -> None:
-    rows = (row("tea", "fog", 0.8, label=NASTY, weights=NASTY),)
-    made = docs(Runs((Source("rows", "", rows, ()),)), NASTY)
-    assert "<b>" not in made
-    assert "[x](" not in made
-    assert "\x1b" not in made
-    assert made.startswith("# ")
+def test_one_colour_for_each_method_and_lighter_shades_for_its_variants() -> None:
+    bars = {"counts": [0, 10], "confidence": [0.0, 0.75], "accuracy": [0.0, 0.5]}
+    more = {"energy_before": -5.0, "energy_after": -6.0, "reliability": bars}
+    rows = [row(name, "fog", 0.5, level, **more) for name in ("source", "tent", "tea") for level in (4, 5)]
+    rows += [row("tent", "fog", 0.6, level, setting="tuned", **more) for level in (4, 5)]
+    every = [scale for figure in of(build(rows)[-1]) for scale in scales(figure.spec())]
+    ranges = [dict(zip(scale["domain"], scale["range"], strict=True)) for scale in every]
+    assert len(ranges) >= 4  # severity, energy and gain, reliability, speed
+    for chosen in ranges:
+        assert {name: value for name, value in chosen.items() if name in ranges[0]} == chosen
+        assert chosen["tent"].upper() == colour("tent").upper()
+        assert chosen["tent (tuned)"] not in {chosen[name] for name in chosen if name != "tent (tuned)"}
+        light, dark = (sum(int(chosen[n][i : i + 2], 16) for i in (1, 3, 5)) for n in ("tent (tuned)", "tent"))
+        assert light > dark
 
 
-def test_the_document_by_command(run: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results.md"
-    assert main(["report", str(run), "--format", "docs", "--title", "Results", "--out", str(out)]) == 0
-    text = out.read_text(encoding="utf-8")
-    assert text.startswith("# Results\n")
-    assert "+30.00 points against the source model (50.00 %; within noise)" in text  # of ten images
-    assert "| [run](run/rows.jsonl) | 2 | " in text
+def scales(spec: object) -> list[dict[str, list[str]]]:
+    """Every colour scale of a chart."""
+    if isinstance(spec, list):
+        return [scale for part in spec for scale in scales(part)]
+    if not isinstance(spec, dict):
+        return []
+    own = spec.get("color")
+    here = [own["scale"]] if isinstance(own, dict) and "range" in own.get("scale", {}) else []
+    return here + [scale for part in spec.values() for scale in scales(part)]
+
+
+def test_equal_memories_are_not_drawn(tmp_path: Path) -> None:
+    more = {"peak_memory": {"bytes": 2**30, "of": "the process"}}
+    table = build([row("source", "fog", 0.5, **more), row("tea", "fog", 0.8, **more)])[0]
+    assert "memory" not in [figure.name for figure in of(table)]
+    assert memories(table) == {}
+
+
+def test_accuracies_are_drawn_from_zero() -> None:
+    table = build([row("tea", "fog", 0.8, level) for level in (4, 5)])[-1]
+    figures = {figure.name: figure.spec() for figure in of(table)}
+    assert figures["severity"]["encoding"]["y"]["scale"]["zero"] is True

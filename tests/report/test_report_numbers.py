@@ -21,7 +21,6 @@ from steep.report.figures import Figure, of
 from steep.report.page import html
 from steep.report.runs import read
 from steep.report.tables import Table, build
-from tools.results_page.page import docs
 
 Raw = list[dict[str, Any]]
 
@@ -90,7 +89,7 @@ def test_the_leaderboard(page: Page, by_method: dict[str, Raw]) -> None:
         assert cells[:7] == [text(mean), text(theirs), signs[0], text(mce), text(their_mce), signs[1], text(ece)], name
         speed = statistics.fmean(row["images_per_s"] for row in rows)
         peak = max(row["peak_memory"]["bytes"] for row in rows) / 2**30
-        assert cells[7:10] == [f"{speed:,.0f}", text(peak), "1"]
+        assert cells[7:9] == [f"{speed:,.0f}", text(peak)]
         means.append(mean)
     assert means == sorted(means, reverse=True)
     assert len(means) == 10
@@ -114,9 +113,11 @@ def test_the_headline_and_the_facts(page: Page, by_method: dict[str, Raw]) -> No
     best, second = sorted(means, key=lambda name: -means[name])[:2]
     rights = [row["accuracy"] for name in (best, second) for row in by_method[name]]
     error = 100 * math.sqrt(sum(right * (1 - right) / 10_000 for right in rights)) / 15
-    ahead = f"+{means[best] - means[second]:.2f} ± {error:.2f} against {second}"
-    assert f"{best} leads with {means[best]:.2f} % accuracy over 15 shifts, {ahead}" in page.text
-    assert f"+{means[best] - means['source']:.2f} points against the source model" in page.text
+    ahead = means[best] - means[second]
+    interval = f"+{ahead - 2 * error:.1f} to +{ahead + 2 * error:.1f}"
+    assert f"{best} leads with {means[best]:.2f} % accuracy over 15 shifts; against {second}" in page.text
+    assert f"against {second}: +{ahead:.1f} points (95 %: {interval})" in page.text
+    assert f"against the source model ({means['source']:.2f} %): +{means[best] - means['source']:.1f}" in page.text
     for part in ("1,500,000", "NVIDIA H200", "17eb2e7efa95", "2026-11-15 12:22 to 12:29", "torch 2.11.0+cu130"):
         assert part in page.text
 
@@ -200,25 +201,14 @@ def _data(spec: Any) -> list[Any]:
     return [found for part in spec for found in _data(part)] if isinstance(spec, list) else []
 
 
-def test_the_document(table: Table, by_method: dict[str, Raw], stored: Path) -> None:
-    made = docs(read([stored]), "Results")
-    means = {name: statistics.fmean(row["accuracy"] for row in rows) for name, rows in by_method.items()}
-    lines = [line.split(" | ") for line in made.splitlines() if line.startswith("| ")]
-    ranking = [line for line in lines if line[0].removeprefix("| ") in means][:10]
-    order = [line[0].removeprefix("| ") for line in ranking]
-    assert sorted(means.values(), reverse=True) == [means[name] for name in order]
-    for name, line in zip(order, ranking, strict=True):
-        assert line[1].strip("*") == f"{100 * means[name]:.2f}"
-        assert line[2] == f"{printed()[name][0]:.2f}"
-    # the claims, by hand
+def test_the_claims(page: Page, by_method: dict[str, Raw]) -> None:
+    verdicts = {line[0]: line[1:] for line in page.tables["claims"]}
     wins = 0
     for shift in {row["spec"]["shift"] for row in by_method["tea"]}:
-        best = max(
-            round(100 * r["accuracy"], 2) for rows in by_method.values() for r in rows if r["spec"]["shift"] == shift
-        )
-        wins += any(math.isclose(100 * r["accuracy"], best) for r in by_method["tea"] if r["spec"]["shift"] == shift)
-    assert f"| TEA has the highest accuracy on every shift | on {wins} of 15; not on" in made
+        right = {name: r["accuracy"] for name, rows in by_method.items() for r in rows if r["spec"]["shift"] == shift}
+        wins += right["tea"] > max(value for name, value in right.items() if name != "tea")
+    assert verdicts["TEA has the highest accuracy on every shift"][0].startswith(f"on {wins} of 15; not on")
     fell = sum(row["energy_after"] < row["energy_before"] for row in by_method["tea"])
-    assert f"whatever the shift | on {fell} of 15 | {'holds' if fell == 15 else 'does not hold'} |" in made
-    assert "| cifar10-c-severity-5 | 150 | " in made
-    assert "commit" in made
+    here, verdict = verdicts["TEA lowers the mean energy of the test images, whatever the shift"]
+    assert here == f"on {fell} of 15"
+    assert ("does not hold" in verdict) is (fell < 15)

@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 import re
-import subprocess
 import sys
 from html.parser import HTMLParser
 from importlib import resources
@@ -134,7 +133,7 @@ def test_hostile_strings_of_a_row_stay_text() -> None:
 def test_hostile_strings_elsewhere_stay_text_too(where: str) -> None:
     more: dict[str, Any] = {
         "shift": {},
-        "note": {"notes": [f"no Fisher {HOSTILE}"]},
+        "note": {"notes": [f"a note {HOSTILE}"]},
         "device": {"env": {"device": HOSTILE, "commit": HOSTILE, "versions": {"steep": HOSTILE}}},
         "segment": {"segments": [{"name": HOSTILE, "severity": 5, "n": 10, "error": 0.5}], "protocol": "continual"},
         "origin": {},
@@ -195,25 +194,6 @@ def test_five_thousand_rows_make_a_page_of_less_than_five_megabytes(monkeypatch:
     assert Page(text).tags.count("script") == 4  # one Vega for all charts
 
 
-def test_reports_with_their_page_are_made_without_torch(stored: Path) -> None:
-    program = f"""
-import sys, types
-sys.modules["torch"] = None
-steep = types.ModuleType("steep")
-steep.__path__ = [{str(SRC / "steep")!r}]
-sys.modules["steep"] = steep
-from pathlib import Path
-from steep.report import docs, export, page, runs, tables
-found = runs.read([Path({str(stored)!r})])
-made = tables.build(found.rows)
-assert "85.00" in page.html(made, sources=found.sources)
-assert "85.00" in docs.docs(found)
-assert "torch" not in {{name.split(".")[0] for name, module in sys.modules.items() if module is not None}}
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row("source", "fog", 0.5), row("tea", "fog", 0.8)]
     (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))
@@ -221,9 +201,13 @@ def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["report", str(tmp_path), "--format", "html", "--out", str(out)]) == 0
     assert Page(out.read_text(encoding="utf-8")).tables["board"][1][:2] == ["tea", "80.00"]
     assert [file.name for file in out.parent.iterdir()] == ["page.html"]
-    capsys.readouterr()
+    assert Path(capsys.readouterr().out.strip()) == out
     assert main(["report", str(tmp_path), "--format", "html"]) == 0
-    assert capsys.readouterr().out == out.read_text(encoding="utf-8")
+    assert Path(capsys.readouterr().out.strip()) == tmp_path / "report.html"
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == out.read_text(encoding="utf-8")
+    (tmp_path / "rows.jsonl").rename(tmp_path / "night.jsonl")
+    assert main(["report", str(tmp_path / "night.jsonl"), "--format", "html"]) == 0
+    assert Path(capsys.readouterr().out.strip()) == tmp_path / "night.html"
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,8 +236,6 @@ def test_every_text_has_contrast_in_both_themes() -> None:
     on += [
         ("warn-soft", "warn"),
         ("card", "warn"),
-        ("bar", "ink"),
-        ("bar", "accent"),
         ("hatch", "dim"),
         ("ink", "paper"),
     ]

@@ -14,7 +14,7 @@ from steep.bench.recipe import plan
 from steep.bench.rows import Row, read
 from steep.bench.spec import Cell
 from steep.methods import METHODS
-from steep.report.rerun import _NUMBER_BY_DEFAULT, command, recipe
+from steep.report.rerun import command, recipe
 from steep.report.tables import build
 
 
@@ -69,10 +69,13 @@ def test_none_where_a_number_is_the_default_goes_onto_the_command_line(tmp_path:
     rows = rows_of(cells)
     assert "--set eta.margin_classes=none" in command(build(rows)[0])
     assert again(rows, tmp_path) == cells_of(rows)
+
+
+def test_none_goes_onto_the_command_line_wherever_it_is_not_the_default() -> None:
     for name, method in METHODS.items():
         for item in dataclasses.fields(method):
-            if "None" in str(item.type) and item.default is not None:
-                assert (name, item.name) in _NUMBER_BY_DEFAULT
+            words = command(build([row(name, "fog", 0.5, hyper={item.name: None})])[0])
+            assert (f"--set {name}.{item.name}=none" in words) is (getattr(method(), item.name) is not None)
 
 
 def test_a_stream_that_is_no_grid_has_no_recipe() -> None:

@@ -49,7 +49,7 @@ def page_of(*folders: Path) -> Page:
 
 def test_an_empty_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = run(tmp_path / "nothing")
-    for form in ("html", "terminal", "docs"):
+    for form in ("html", "terminal"):
         assert main(["report", str(empty), "--format", form]) == 2
         assert "expected at least one row, got none in nothing" in capsys.readouterr().err
     with pytest.raises(StoreError, match="no such store"):

@@ -12,12 +12,12 @@ import pytest
 
 from made_rows import row
 from steep.errors import InputError
-from steep.metrics import average_accuracy, mean_corruption_error, over_seeds
-from steep.report import statistics
-from steep.report.formats import FORMATS, as_csv, grid, latex, markdown, terminal
+from steep.metrics import SeedSummary, average_accuracy, mean_corruption_error, over_seeds
+from steep.report.formats import FORMATS, as_csv, grid, latex, markdown
 from steep.report.paper import benchmark
 from steep.report.summary import headline
 from steep.report.tables import ECE, MCE, MEAN, Table, build
+from steep.report.terminal import WIDTH, terminal
 
 
 def one(rows: list[dict[str, Any]]) -> Table:
@@ -25,7 +25,7 @@ def one(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def ours(table: Table, line: str, column: str) -> statistics.Spread | None:
+def ours(table: Table, line: str, column: str) -> SeedSummary | None:
     return next(found for found in table.lines if found.name == line).values[column].ours
 
 
@@ -85,7 +85,6 @@ def test_ece_is_pooled_over_the_sets() -> None:
     table = one([row("tent", "fog", 0.7, calibration=first), row("tent", "snow", 0.8, calibration=second)])
     # Bin 0: 5 × 0.2. Bin 1: 10 × (−0.2) + 5 × 0.2 = −1. Together (1 + 1) / 20; a mean of two ECEs would be 0.2.
     assert mean(table, "tent", ECE) == pytest.approx(10.0)
-    assert statistics.pooled_ece([first]) == pytest.approx(0.2)
 
 
 def test_half_a_grid_is_missing_never_zero() -> None:
@@ -111,7 +110,7 @@ def test_a_seed_that_is_not_finished_does_not_count_in_averages() -> None:
     rows = [row("tea", "fog", 0.8), row("tea", "snow", 0.6), row("tea", "fog", 0.9, seed=1)]
     table = one(rows)
     found = ours(table, "tea", MEAN)
-    assert found == statistics.Spread(pytest.approx(70.0), None, 1)
+    assert found == SeedSummary(mean=pytest.approx(70.0), sd=None, n=1)
     assert mean(table, "tea", "fog") == pytest.approx(85.0)
 
 
@@ -169,7 +168,7 @@ def test_the_papers_figure_stands_beside_ours() -> None:
     assert line.values["fog"].difference == pytest.approx(80 - 87.61)
     assert line.values[MEAN].paper == 83.34
     assert line.values[MCE].paper == 43.69
-    text = terminal([table])
+    text = markdown([table])
     assert "−7.61" in text
     assert "87.61" in text
     rows = list(csv.DictReader(io.StringIO(as_csv([table]))))
@@ -216,7 +215,7 @@ def test_pacs_by_source_domain() -> None:
         for target in ("art_painting", "cartoon", "sketch")
     ]
     table = one(rows)
-    assert table.title.startswith("pacs from photo: resnet-18-bn")
+    assert table.title.startswith("PACS from photo, 32 pixels · ResNet-18 · ")
     assert table.lines[0].values["cartoon"].paper == 33.62
     assert table.lines[0].values[MEAN].paper == 27.64
 
@@ -257,7 +256,7 @@ def test_formats_escape_what_came_from_outside() -> None:
     assert r"my\_tea" in latex([table])
     assert "a_b|<x>&%" not in markdown([table])
     assert r"a\_b\|&lt;x>&amp;%" in markdown([table])
-    assert set(FORMATS) == {"terminal", "markdown", "latex", "csv"}
+    assert set(FORMATS) == {"markdown", "latex", "csv"}
 
 
 def test_latex_is_booktabs_with_the_best_in_bold() -> None:
@@ -274,6 +273,34 @@ def test_every_row_of_the_grid_has_every_column() -> None:
     assert {len(line) for line in grid(table)} == {len(table.columns) + 3}
 
 
+def lines_of(text: str) -> dict[str, list[str]]:
+    """The lines of the first table in the terminal, by their first word."""
+    return {line.split()[0]: line.split()[1:] for line in text.partition("\n\n")[0].splitlines()[1:]}
+
+
+def test_the_terminal_shows_means_ranked_with_the_best_in_bold_within_eighty_columns() -> None:
+    table = one(paper_rows("source", 0.56, seed=0) + paper_rows("tea", 0.80) + paper_rows("tea", 0.82, seed=1))
+    text = terminal([table])
+    assert max(map(len, text.splitlines())) <= WIDTH == 80
+    shown = lines_of(text)
+    assert list(shown) == ["method", "──────", "tea", "source"]
+    assert shown["method"] == ["mean", "paper", "Δ", "mCE", "ECE", "images/s", "seeds"]
+    assert shown["tea"][:6] == ["81.00", "±", "1.41", "83.34", "−2.34", "43.18"]  # mCE: 100 × 0.19 / 0.44
+    assert "tea leads with 81.00 %" in text
+    assert "\x1b" not in text
+    assert "\x1b[1m81.00 ± 1.41\x1b[0m" in terminal([table], colour=True)
+
+
+def test_the_terminal_shows_single_shifts_only_where_they_fit() -> None:
+    table = one([row(name, "fog", right) for name, right in (("source", 0.5), ("tea", 0.8))])
+    assert lines_of(terminal([table]))["method"][:2] == ["fog", "mean"]
+    assert "paper" not in lines_of(terminal([table]))["method"]  # there is no figure of digits
+    assert "seeds" not in lines_of(terminal([table]))["method"]  # all have one
+    wide = one(paper_rows("source", 0.5) + paper_rows("tea", 0.8))
+    assert "fog" not in lines_of(terminal([wide]))["method"]
+    assert "--format markdown" in terminal([wide])
+
+
 def test_nothing_to_report_says_so() -> None:
     with pytest.raises(InputError, match="at least one row"):
         build([])
@@ -284,10 +311,12 @@ NASTY = "=cmd|'/C calc'!A1 <b>[x](javascript:1)`\n% \\input{secret}\x1b[31m"
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv"])
 def test_text_of_a_stranger_stays_text(form: str) -> None:
-    note = "no Fisher \n\\input{secret}"
-    text = FORMATS[form]([one([row("tea", "fog", 0.8, label=NASTY, weights=NASTY, notes=[note])])])
+    note = "a note \n\\input{secret}"
+    table = one([row("tea", "fog", 0.8, label=NASTY, weights=NASTY, notes=[note])])
+    text = {**FORMATS, "terminal": terminal}[form]([table])
     assert "\x1b" not in text
-    assert not any(line.lstrip().startswith(("% \\input", "\\input")) for line in text.splitlines())
+    if form != "terminal":
+        assert not any(line.lstrip().startswith(("% \\input", "\\input")) for line in text.splitlines())
     if form == "markdown":
         assert "<b>" not in text
         assert "[x](" not in text

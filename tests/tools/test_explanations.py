@@ -9,10 +9,12 @@ import pytest
 
 from made_rows import grid, ten
 from steep.bench.rows import encode
-from steep.cli import main
 from steep.errors import InputError, UnknownNameError
+from steep.report.runs import Runs, Source
 from steep.report.tables import build
+from tools.results_page.evidence import Evidence
 from tools.results_page.explanations import NONE, Explanation, notes, read, remarks
+from tools.results_page.site import pages
 
 HOME = Path(__file__).parents[2]
 GOOD = '[[explanation]]\ndata = "cifar10-c"\nmodel = "wrn-28-10"\nseverities = [5]\nmethods = ["bn"]\ntext = "Why."\n'
@@ -121,15 +123,11 @@ def test_the_file_of_this_project_is_good() -> None:
     read(HOME / "results" / "explanations.toml")
 
 
-def test_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run.jsonl"
-    run.write_bytes(b"".join(map(encode, grid(ten(0.9)))))
-    file = write(tmp_path, GOOD.replace('text = "Why."', 'text = "A reason, tested."'))
-    assert main(["report", str(run), "--format", "docs", "--explanations", str(file)]) == 0
-    text = capsys.readouterr().out
+def test_reasons_stand_below_the_numbers_they_explain(tmp_path: Path) -> None:
+    reasons = read(write(tmp_path, GOOD.replace('text = "Why."', 'text = "A reason, tested."')))
+    every = Evidence(Runs((Source("rows", "", tuple(grid(ten(0.9))), ()),)))
+    text = pages(every, tmp_path, reasons=reasons)["results/cifar10-c.md"]
     assert "| bn | 70.00 | 79.56 | −9.56¹ |" in text
     assert "- ¹ bn (mean −9.56, mCE +7.35): A reason, tested." in text
     assert "- ² source (mean −6.47);" in text
     assert ": not explained" in text
-    assert main(["report", str(run), "--explanations", str(file)]) != 0
-    assert "--format docs" in capsys.readouterr().err

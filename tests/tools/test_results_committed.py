@@ -1,33 +1,77 @@
-"""docs/results.md is what the rows in results/ give; `make docs` makes it anew."""
+"""The committed results pages: every number in a table is the one that the rows in results/ give."""
 
 from __future__ import annotations
 
 import json
+import re
+import statistics
 from pathlib import Path
 
 import pytest
 
-from steep.report.runs import read
-from tools.results_page import explanations
-from tools.results_page.page import docs
+from tools.results_page import evidence, explanations
 from tools.results_page.plates import Plates
+from tools.results_page.site import pages
 
 HOME = Path(__file__).parents[2]
+DOCS, RESULTS = HOME / "docs", HOME / "results"
+NUMBER = re.compile(r"[+−]?\d[\d,]*(?:\.\d+)?")
 
 
-def test_the_committed_page_is_what_the_rows_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(HOME)
-    monkeypatch.setattr("tools.results_page.plates.render", lambda form: lambda spec: b"")
-    monkeypatch.setattr("tools.results_page.plates._small", bytes)
-    monkeypatch.setattr("tools.results_page.plates.put", lambda path, content: path)  # drawing takes longest
-    made = docs(
-        read([Path("results")]),
-        reasons=explanations.read(Path("results/explanations.toml")),
-        plates=Plates(Path("docs/images/results"), Path("docs")),
-        home=Path("docs"),
-    )
-    committed = (HOME / "docs" / "results.md").read_text(encoding="utf-8")
-    assert made == committed, "rows or explanations have changed. Run: make docs"
+def numbers(text: str) -> dict[str, list[list[str]]]:
+    """The numbers of every line of every table of a page, by the page's heading they stand below."""
+    found: dict[str, list[list[str]]] = {}
+    heading = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            heading = line.strip("# ")
+        elif line.startswith("| "):
+            found.setdefault(heading, []).append(NUMBER.findall(line))
+    return found
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    reasons = explanations.read(RESULTS / "explanations.toml")
+    plates = Plates(DOCS / "images" / "results", DOCS / "results", draw=False)
+    return pages(evidence.read([RESULTS]), DOCS, reasons=reasons, plates=plates)
+
+
+def test_every_page_is_committed_and_no_other(made: dict[str, str]) -> None:
+    committed = {f"results/{file.name}" for file in (DOCS / "results").glob("*.md")} | {"results.md"}
+    assert committed == set(made), "Run: make docs"
+
+
+def test_every_number_in_a_committed_table_is_the_rows(made: dict[str, str]) -> None:
+    for name, text in made.items():
+        committed = numbers((DOCS / name).read_text(encoding="utf-8"))
+        assert committed == numbers(text), f"{name}: rows have changed. Run: make docs"
+        assert any(committed.values()) or name == "results/analyses.md"
+
+
+def test_means_by_hand() -> None:
+    """Straight from the lines of a file: nothing of the report's is asked."""
+    rows = [json.loads(line) for line in (RESULTS / "cifar10-c-40-epochs-h200.jsonl").read_text().splitlines()]
+    page = (DOCS / "results" / "cifar10-c.md").read_text(encoding="utf-8")
+    section = next(part for part in page.split("\n### ") if "severity 5 " in part[:40] and "40 epochs" in part[:200])
+    section = section.partition("<details")[0]
+    shown = {cells[0]: cells for line in section.splitlines() if len(cells := line.strip("| ").split(" | ")) > 5}
+    for method in ("source", "bn", "tent", "tea"):
+        right = [row["accuracy"] for row in rows if row["spec"]["method"] == method]
+        assert len(right) == 15
+        assert shown[method][1].strip("*") == f"{100 * statistics.fmean(right):.2f}"
+
+
+def test_pictures_that_a_page_shows_are_there() -> None:
+    for page in (DOCS / "results").glob("*.md"):
+        for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).is_file(), link
+
+
+def test_a_changed_number_is_seen() -> None:
+    page = "# A\n\n| tea | 85.00 |\n"
+    assert numbers(page) != numbers(page.replace("85.00", "85.01"))
+    assert numbers(page) == numbers(page.replace("tea", "TEA"))
 
 
 def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:

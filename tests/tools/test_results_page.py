@@ -1,4 +1,4 @@
-"""The results page: what belongs together stands together, what does not is never one mean, what is missing is said."""
+"""The results pages: what belongs together stands together, what does not is never one mean, gaps are listed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from made_rows import Rows, cell, grid, ten
 from steep import recipes
 from steep.bench.rows import encode
 from steep.errors import InputError
-from steep.report.runs import Runs, Source, read
+from steep.report.runs import Runs, Source
 from steep.report.tables import build
 from steep.training import TrainingSpec, train
+from tools.results_page import evidence
 from tools.results_page.__main__ import main
-from tools.results_page.chapters import CIFAR10, CIFAR100, GROUP_NORM, OTHERS, PACS, SHIPPED, STREAMS, TINY, part
+from tools.results_page.chapters import OTHERS, STREAMS, TUNED, VARIANTS, sort
+from tools.results_page.evidence import Evidence
 from tools.results_page.expected import command, coverage
 from tools.results_page.explanations import Explanation
-from tools.results_page.page import docs
-from tools.results_page.trainings import DEFAULTS, named, retrain
+from tools.results_page.site import pages
+from tools.results_page.trainings import named, retrain
 
 GN = "resnet-50-gn"
+WRN, RESNET = "WRN-28-10", "ResNet-50 with GroupNorm"
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -38,31 +41,67 @@ def stream(protocol: str = "continual") -> Rows:
     return [row]
 
 
-def page(rows: Rows, **more: Any) -> str:
-    return docs(Runs((Source("rows", "", tuple(rows), ()),)), "Results", **more)
+def site(rows: Rows, trainings: Rows | None = None, **more: Any) -> dict[str, str]:
+    every = Evidence(Runs((Source("rows", "", tuple(rows), ()),)), tuple(trainings or ()))
+    return pages(every, Path("docs"), **more)
 
 
-def test_chapters_by_what_was_run() -> None:
+def page(rows: Rows, trainings: Rows | None = None, **more: Any) -> str:
+    """The page of CIFAR-10-C."""
+    return site(rows, trainings, **more)["results/cifar10-c.md"]
+
+
+def test_pages_and_chapters_by_what_was_run() -> None:
     rows = [
         *grid({"tea": 0.8}),
         *grid({"tea": 0.6}, data="cifar100-c"),
         *grid({"tea": 0.3}, data="tiny-imagenet-c", batch_size=1000, size=32),
-        *grid({"tea": 0.8}, model="resnet-50-gn"),
+        *grid({"tea": 0.8}, model=GN),
         *[cell("tea", "sketch", 0.4, 0, data="pacs", model="resnet-18-bn", source="photo", size=32, batch_size=0)],
         *stream(),
         *grid({"tea": 0.8}, batch_size=1, limit=1000),
         *grid({"tea": 0.8}, model="wrn-40-2"),
         *grid({"tea": 0.8}, batch_size=64),
-        *[cell("tea", "spatter", 0.8)],
+        *grid({"tea": 0.8}, data="mine"),
     ]
-    found = {name: len(tables) for name, tables in part(rows).rankings.items()}
-    assert found == {CIFAR10: 1, CIFAR100: 1, GROUP_NORM: 1, PACS: 1, TINY: 1, STREAMS: 2, SHIPPED: 1, OTHERS: 1}
-    heads = re.findall(r"^## (.+)$", page(rows), flags=re.M)
-    assert heads[0] == "The paper's claims"
-    assert [heads.index(name) for name in (CIFAR10, CIFAR100, GROUP_NORM, PACS, TINY, STREAMS)] == sorted(
-        heads.index(name) for name in (CIFAR10, CIFAR100, GROUP_NORM, PACS, TINY, STREAMS)
+    placed = [(part.page, part.chapter) for part in sort(rows, {})]
+    assert sorted(placed) == sorted(
+        [
+            ("cifar10-c", WRN),
+            ("cifar10-c", RESNET),
+            ("cifar10-c", STREAMS),
+            ("cifar10-c", STREAMS),
+            ("cifar10-c", OTHERS),
+            ("cifar10-c", OTHERS),
+            ("cifar100-c", WRN),
+            ("tiny-imagenet-c", WRN),
+            ("pacs", "ResNet-18"),
+            ("other", OTHERS),
+        ]
     )
-    assert heads[-2:] == ["What could not be reached or run", "Where the numbers come from"]
+    made = site(rows)
+    assert list(made)[:6] == [
+        "results.md",
+        "results/cifar10-c.md",
+        "results/cifar100-c.md",
+        "results/tiny-imagenet-c.md",
+        "results/pacs.md",
+        "results/other.md",
+    ]
+    assert re.findall(r"^## (.+)$", made["results/cifar10-c.md"], flags=re.M) == [WRN, RESNET, STREAMS, OTHERS]
+
+
+def test_the_summary_says_who_leads_by_how_much_and_how_sure() -> None:
+    rows = grid({"source": 0.5, "tent": 0.70, "tea": 0.80}) + grid({"source": 0.5, "bn": 0.701, "tea": 0.7}, model=GN)
+    front = site(rows)["results.md"]
+    lines = [line.strip("| ").split(" | ") for line in front.splitlines() if line.startswith("| CIFAR-10-C")]
+    # a mean of 15 sets of 10,000 answers has the error √(p (1 − p) / 150,000)
+    assert [line[0:2] + line[3:] for line in lines] == [
+        ["CIFAR-10-C, severity 5", WRN, "**tea**", "80.00", "tent: +10.0 points (95 %: +9.7 to +10.3)", "1 of 3"],
+        ["CIFAR-10-C, severity 5", RESNET, "**bn**", "70.10",
+         "tea: +0.1 points (95 %: −0.2 to +0.4), not significant", "2 of 3"],
+    ]  # fmt: skip
+    assert re.search(r"holds: \d+ · does not hold: \d+ · not significant: \d+ · not measured: \d+", front)
 
 
 def test_tables_of_one_title_say_what_they_differ_in() -> None:
@@ -71,13 +110,20 @@ def test_tables_of_one_title_say_what_they_differ_in() -> None:
         *grid({"tea": 0.7}, weights_sha256="b" * 64),
         *grid({"tea": 0.6}, weights_sha256="b" * 64, precision="tf32"),
     ]
-    heads = re.findall(r"(?:^### |<summary>)(cifar10-c.+?)(?:</summary>)?$", page(several), flags=re.M)
-    assert [head.removeprefix("cifar10-c, severity 5: wrn-28-10, reset") for head in heads] == [
-        f", {precision}, weights {letter * 12}"
-        for letter, precision in (("a", "float32"), ("b", "float32"), ("b", "tf32"))
+    trainings = [
+        {"data": "cifar10", "architecture": "wrn-28-10", "epochs": epochs, "weights_sha256": letter * 64}
+        for epochs, letter in ((40, "a"), (104, "b"))
     ]
-    (alone,) = re.findall(r"^### (cifar10-c.+)$", page(several[:15]), flags=re.M)
-    assert alone == "cifar10-c, severity 5: wrn-28-10, reset"
+    names = {letter * 12: f"of {epochs} epochs" for epochs, letter in ((40, "a"), (104, "b"))}
+    assert named(trainings) == names
+    made = [part.table.title for part in sort(several, names)]
+    usual = "CIFAR-10-C, severity 5 · WRN-28-10 · model reset before each corruption"
+    assert made == [
+        f"{usual} · float32 · source model of 40 epochs",
+        f"{usual} · float32 · source model of 104 epochs",
+        f"{usual} · tf32 · source model of 104 epochs",
+    ]
+    assert [part.table.title for part in sort(several[:15], {})] == [usual]
 
 
 def test_every_table_names_its_training_where_there_were_several() -> None:
@@ -86,33 +132,29 @@ def test_every_table_names_its_training_where_there_were_several() -> None:
         *grid({"tea": 0.7}, weights_sha256="b" * 64, limit=2000, n=2000),
         *grid({"tea": 0.6}, weights_sha256="b" * 64, protocol="continual"),
     ]
-    heads = re.findall(r"^### (cifar10-c.+)$", page(several), flags=re.M)
-    assert [head.removeprefix("cifar10-c, severity 5: wrn-28-10, ") for head in heads] == [
-        f"reset, weights {'a' * 12}",
-        f"reset, first 2,000 images, weights {'b' * 12}",
-        "continual",
-    ]
+    made = [part.table.title for part in sort(several, {"a" * 12: "of 40 epochs"})]
+    assert ["40 epochs" in title for title in made] == [True, False, False]
+    assert ["no row" in title for title in made] == [False, True, False]
 
 
 def test_a_part_of_a_set_is_folded_beside_the_whole_and_in_sight_alone() -> None:
     part = grid({"source": 0.4, "tea": 0.6}, limit=2000, n=2000)
-    title = "cifar10-c, severity 5: wrn-28-10, reset, first 2,000 images"
-    assert f"### {title}\n" in page(part)
-    assert f"<summary>{title}</summary>" in page(part + grid({"source": 0.5, "tea": 0.8}))
-    assert "Farther from the paper than 1 point; here after 10 batches of each set:" in page(part)
+    assert [one.folded for one in sort(part, {})] == [False]
+    both = sort(part + grid({"source": 0.5, "tea": 0.8}), {})
+    assert [(one.table.spec["limit"], one.folded) for one in both] == [(None, False), (2000, True)]
+    assert "here after 10 batches of each set:" in page(part)
 
 
 def test_variants_with_nothing_to_compare_with_are_folded() -> None:
-    odd = grid({"tea": 0.7}, label="tea-odd", batch_size=600, model=GN)
-    made = page(grid({"tea": 0.8}, model=GN) + odd)
-    assert f"<summary>cifar10-c, severity 5: {GN}, reset, batch 600</summary>" in made
-    assert f"### cifar10-c, severity 5: {GN}, reset, batch 200\n" in made
+    odd = grid({"tea": 0.7}, label="tea-odd", limit=5000, n=5000, model=GN)
+    parts = sort(grid({"tea": 0.8}, model=GN) + odd, {})
+    assert [(part.table.spec["limit"], part.folded) for part in parts] == [(None, False), (5000, True)]
 
 
 def test_a_variant_without_a_mean_is_no_line_of_a_ranking() -> None:
     some = [row for row in grid({"tea": 0.5}, label="tea-some") if row["spec"]["shift"] == "fog"]
     made = page([*grid({"tea": 0.8}), *grid({"tea": 0.7}, label="tea-all"), *some])
-    ranking = made.split("## Variants")[1].split("<details")[0]
+    ranking = made.split(f"## {VARIANTS}")[1].partition("[^")[0]
     assert "| tea-all | 70.00 |" in ranking
     assert "tea-some" not in ranking
     lone = page([*grid({"tea": 0.8}), *some]).split("### ")[1].split("<details")[0]
@@ -130,9 +172,10 @@ def test_source_domains_stand_side_by_side() -> None:
     ]
     lone = cell("bn", "cartoon", 0.9, data="pacs", model="resnet-18-bn", source="photo", size=128, n=100)
     again = [{**r, "spec": {**r["spec"], "weights_sha256": "b" * 64}, "key": r["key"] + "b"} for r in rows]
-    assert page([*rows, *again]).count("by source domain") == 2
-    lines = page([*rows, lone]).split("## PACS")[1].split("###")[0].split("<details")[0].strip().splitlines()
-    assert lines[0].startswith("pacs at 128 pixels by source domain")
+    assert site([*rows, *again])["results/pacs.md"].count("by source domain") == 2
+    text = site([*rows, lone])["results/pacs.md"]
+    lines = text.split("\n## ")[1].split("###")[0].split("<details")[0].strip().splitlines()[2:]
+    assert lines[0].startswith("PACS at 128 pixels by source domain")
     assert lines[2] == "| method | from photo | from sketch | mean |"
     assert lines[4:] == ["| tea | **30.00** | **50.00** | **40.00** |", "| source | 20.00 | 40.00 | 30.00 |"]
 
@@ -140,7 +183,7 @@ def test_source_domains_stand_side_by_side() -> None:
 def test_an_explanation_stands_in_full_once() -> None:
     rows = grid({"source": 0.5, "tea": 0.8}) + grid({"source": 0.4, "tea": 0.6}, precision="tf32")
     why = [Explanation("Another model. Tested by training one.", "cifar10-c")]
-    made = docs(Runs((Source("rows", "", tuple(rows), ()),)), reasons=why)
+    made = page(rows, reasons=why)
     assert made.count("Another model. Tested by training one.") == 1
     assert made.count("Another model (in full above).") == 1
 
@@ -154,16 +197,13 @@ def test_a_variants_own_batch_is_no_missing_cell() -> None:
 
 def test_batches_tell_tables_apart_too() -> None:
     several = [*grid({"tea": 0.8}), *grid({"tea": 0.7}, batch_size=50)]
-    heads = re.findall(r"(?:^### |<summary>)(cifar10-c.+?)(?:</summary>)?$", page(several), flags=re.M)
-    assert {head.rsplit(", ", 1)[1] for head in heads} == {"batch 200", "batch 50"}
+    assert {part.table.title.rsplit(" · ", 1)[1] for part in sort(several, {})} == {"batch 200", "batch 50"}
 
 
 def test_a_table_of_few_shifts_is_folded_beside_one_of_all() -> None:
     few = [cell("tea", "fog", 0.6, limit=100, n=100), cell("source", "fog", 0.5, limit=100, n=100)]
-    made = page([*grid({"tea": 0.8}, model="resnet-50-gn"), *[{**r, "spec": {**r["spec"], "model": GN}} for r in few]])
-    assert re.findall(r"^### (cifar10-c.+)$", made, flags=re.M) == [f"cifar10-c, severity 5: {GN}, reset"]
-    assert f"<summary>cifar10-c, severity 5: {GN}, reset, first 100 images</summary>" in made
-    assert "over 1 shift," in made
+    rows = [*grid({"tea": 0.8}, model=GN), *[{**r, "spec": {**r["spec"], "model": GN}} for r in few]]
+    assert [(len(part.table.shifts), part.folded) for part in sort(rows, {})] == [(15, False), (1, True)]
 
 
 @pytest.mark.parametrize("line", ['{"architecture": "wrn"', '{"schema": 1}', "3"])
@@ -172,7 +212,7 @@ def test_a_damaged_training_row_is_named(tmp_path: Path, line: str) -> None:
            "test_images": 10, "device": "cpu", "history": []}  # fmt: skip
     (tmp_path / "t.jsonl").write_text(f"{json.dumps(row)}\n{line}\n")
     with pytest.raises(InputError, match="line 2 lacks"):
-        read([tmp_path / "t.jsonl"])
+        evidence.read([tmp_path / "t.jsonl"])
 
 
 def test_a_tree_with_changes_stays_one_on_the_page() -> None:
@@ -185,9 +225,9 @@ def test_weights_without_a_training_row_are_said(tmp_path: Path) -> None:
            "accuracy": 0.5, "test_images": 10, "device": "cpu", "history": [], "run": "t",
            "weights_sha256": "a" * 64}  # fmt: skip
     cells = tuple(grid({"tea": 0.8}, weights_sha256="b" * 64) + grid({"tea": 0.8}, weights_sha256="a" * 64))
-    made = docs(Runs((Source("rows", "", cells, ()), Source("t", "", (), (), trainings=(row,)))))
+    made = site(list(cells), [row])["results/sources.md"]
     lines = made.split("## The source models")[1].split("## ")[0].splitlines()
-    assert [("b" * 12 in line, "no row was kept" in line) for line in lines if "wrn-28-10" in line] == [
+    assert [("b" * 12 in line, "no row" in line) for line in lines if "wrn-28-10" in line] == [
         (False, False),
         (True, True),
     ]
@@ -209,11 +249,10 @@ def test_a_training_that_was_kept_is_named_by_its_epochs(tmp_path: Path) -> None
     (tmp_path / "training.jsonl").write_text(json.dumps(kept) + "\n")
     cells = [*grid(ten(0.9), weights_sha256="a" * 64), *grid(ten(0.6), weights_sha256="b" * 64)]
     (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, cells)))
-    made = docs(read([tmp_path / "rows.jsonl", tmp_path / "training.jsonl"]))
-    named, unnamed = f"weights {'a' * 12} of 40 epochs", f"weights {'b' * 12}"
-    assert re.findall(r"^### cifar10-c.* reset, (.+)$", made, flags=re.M) == [named, unnamed]
-    first = re.findall(r"\| TEA has the highest mean accuracy and .*severity 5, (.+?) \|.*\*\*(.+)\*\*", made)
-    assert first == [(named, "holds"), (unnamed, "does not hold")]
+    made = pages(evidence.read([tmp_path]), tmp_path)
+    first = re.findall(r"\| TEA has the highest mean accuracy and .* · (source model .+?) \|.*\*\*(.+)\*\*",
+                       made["results/claims.md"])  # fmt: skip
+    assert first == [("source model of 40 epochs", "holds"), (f"source model {'b' * 12}", "does not hold")]
 
 
 def test_trainings_of_as_many_epochs_are_told_apart_and_said_again() -> None:
@@ -224,17 +263,12 @@ def test_trainings_of_as_many_epochs_are_told_apart_and_said_again() -> None:
     rows = [{**same, "weights_sha256": digest * 64, "spec": spec} for digest, spec in specs.items()]
     usual = spec["batch_size"]
     assert named([*rows, {**rows[0], "epochs": 9, "weights_sha256": "e" * 64}]) == {
-        "a" * 12: f"{'a' * 12} of 104 epochs (trained with batch_size {usual}, border reflect)",
-        "b" * 12: f"{'b' * 12} of 104 epochs (trained with batch_size 77, border zeros)",
-        "c" * 12: f"{'c' * 12} of 104 epochs (trained with batch_size 77, border reflect)",
-        "d" * 12: f"{'d' * 12} of 104 epochs",
-        "e" * 12: f"{'e' * 12} of 9 epochs",
+        "a" * 12: f"of 104 epochs (batch_size {usual}, border reflect)",
+        "b" * 12: "of 104 epochs (batch_size 77, border zeros)",
+        "c" * 12: "of 104 epochs (batch_size 77, border reflect)",
+        "d" * 12: "of 104 epochs",
+        "e" * 12: "of 9 epochs",
     }
-
-
-def test_defaults_of_trainings_are_those_of_their_spec() -> None:
-    needed = {"data": "digits", "model": "wrn-10-1", "epochs": 1, "batch_size": 2, "lr": 1.0}
-    assert TrainingSpec(recipe="r", **needed).identity() == {**DEFAULTS, **needed}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("recipe", ["train-digits", "train-cifar100-wrn-28-10"])
@@ -259,8 +293,7 @@ def test_trainings_are_shown_as_they_were_kept(tmp_path: Path) -> None:
     spec = TrainingSpec.from_recipe("train-digits", {"epochs": 1, "warmup_epochs": 0, "limit": 128})
     row = train(spec, tmp_path / "digits.safetensors").row
     (tmp_path / "training.jsonl").write_text(json.dumps(row) + "\n")
-    (source,) = read([tmp_path / "training.jsonl"]).sources
-    made = docs(Runs((source,)))
+    made = pages(evidence.read([tmp_path / "training.jsonl"]), tmp_path)["results/sources.md"]
     cells = made.split("## The source models")[1].split("\n")[4].strip("| ").split(" | ")
     assert cells[:7] == ["digits", row["architecture"], "8", "1", "64", "zeros", "0"]
     assert cells[7] == f"{100 * row['accuracy']:.2f}"
@@ -286,12 +319,12 @@ def test_seeds_and_severities_of_several_files_are_one_table(tmp_path: Path) -> 
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(map(encode, rows)))
     (tmp_path / "speed.jsonl").write_text('{"benchmark": "speed", "ms": 1}\n', encoding="utf-8")
     (tmp_path / "look.jsonl").write_text('{"what": "clean source", "acc": 95.7}\n', encoding="utf-8")
-    runs = read([tmp_path])
-    made = docs(runs, "Results")
+    every = pages(evidence.read([tmp_path]), tmp_path)
+    made = every["results/cifar10-c.md"]
     assert "| tea | **82.00 ± 2.83** | 83.34 | −1.34¹ |" in made  # deviation of 80 and 84
     assert "| tea | **88.00** | 87.88 | +0.12 |" in made  # seed 0 alone has severities 1 to 4: (4 × 90 + 80) / 5
-    assert "- files: one, three, two" in made or "- files: one, two, three" in made
-    assert "look, speed: measurements that are not of cells" in made
+    assert "files: one, three, two" in made or "files: one, two, three" in made
+    assert "look, speed: measurements that are not of cells" in every["results/sources.md"]
 
 
 def test_a_method_is_in_a_ranking_once() -> None:
@@ -299,20 +332,21 @@ def test_a_method_is_in_a_ranking_once() -> None:
     rows += grid({"tent": 0.72}, setting="tuned")
     rows += [cell("tea", s, 0.79, label="tea-before", predict="before") for s in {r["spec"]["shift"] for r in rows}]
     made = page(rows)
-    ranking = made.partition("## CIFAR-10-C")[2].partition("<details")[0]
+    ranking = made.partition("<details")[0]
     assert re.findall(r"^\| ([a-z-]+) \|", ranking, flags=re.M) == ["method", "tea", "tent", "source"]
-    variants = made.partition("## Variants")[2].partition("<details")[0]
-    assert "| tea-before | 79.00 | −1.00 |" in variants
-    tuned = made.partition("## Tuned baselines")[2].partition("<details")[0]
+    variants = made.partition(f"## {VARIANTS}")[2].partition("## ")[0]
+    assert "| tea-before | 79.00 | −1.00 |" in made
+    assert "tuned" not in variants
+    tuned = made.partition(f"## {TUNED}")[2]
     assert "| tent (tuned) | 72.00 | +2.00 |" in tuned
     assert "| tea | 80.00 |  |" in tuned
 
 
 def test_a_name_of_ones_own_is_no_variant_of_what_was_not_run() -> None:
-    made = page([cell("tea", "fog", 0.8, label="mine", data="digits-c"), cell("source", "fog", 0.5, data="digits-c")])
-    assert "| mine | **80.00** |" in made
-    assert "## Variants" not in made
-    assert "claims" not in made  # nothing of the paper's was run
+    made = site([cell("tea", "fog", 0.8, label="mine", data="digits-c"), cell("source", "fog", 0.5, data="digits-c")])
+    assert "| mine | **80.00** |" in made["results/other.md"]
+    assert VARIANTS not in made["results/other.md"]
+    assert "claims, each" not in made["results.md"]  # nothing of the paper's was run
 
 
 def test_what_was_not_run_is_counted() -> None:
@@ -351,9 +385,10 @@ def test_seeds_are_counted_on_whole_sets_of_one_training(seeds: range, more: dic
 
 
 def test_the_page_says_what_is_missing() -> None:
-    made = page(grid(ten(0.9))).partition("## What could not be reached or run")[2]
-    assert "| table-3-pacs | Table 3: PACS at 32 pixels" in made
-    assert "| works with GroupNorm: TEA has the highest mean accuracy and the lowest mCE | cifar10-c" in made
+    made = site(grid(ten(0.9)))
+    assert "| table-3-pacs | Table 3: PACS at 32 pixels" in made["results/sources.md"]
+    unknown = made["results/claims.md"].partition("## Not measured")[2]
+    assert "| works with GroupNorm: TEA has the highest mean accuracy and the lowest mCE | CIFAR-10-C" in unknown
 
 
 @pytest.mark.parametrize(
@@ -381,16 +416,16 @@ def test_the_buffer_kept_and_reset(tmp_path: Path) -> None:
     rows = [{**about, "order": "forward", "seed": 0, "kept": kept, "n": 150_000, "mean": mean, "device": "NVIDIA H200"}
             for kept, mean in ((False, 0.85), (True, 0.8425))]  # fmt: skip
     (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    made = docs(read([tmp_path / "kept.jsonl"]))
+    made = pages(evidence.read([tmp_path / "kept.jsonl"]), tmp_path)["results/sources.md"]
     assert "| tea | forward | 0 | 85.00 | 84.25 | −0.75 | 150,000 | NVIDIA H200 |" in made
     rows.append({**rows[1], "n": 30_000, "mean": 0.5})  # of fewer images: no pair with the others
     (tmp_path / "kept.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    made = docs(read([tmp_path / "kept.jsonl"]))
+    made = pages(evidence.read([tmp_path / "kept.jsonl"]), tmp_path)["results/sources.md"]
     assert "| tea | forward | 0 | 85.00 | 84.25 | −0.75 | 150,000 | NVIDIA H200 |" in made
     assert "| tea | forward | 0 | – | 50.00 | – | 30,000 | NVIDIA H200 |" in made
 
 
-def test_pictures_and_links_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures_and_links_by_command(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()
     rows = grid({"source": 0.5, "tea": 0.8}, energy_before=-5.0, energy_after=-6.0)
@@ -404,19 +439,21 @@ def test_pictures_and_links_by_command(tmp_path: Path, capsys: pytest.CaptureFix
         for part_ in ("picture", "distance")
     ]  # fmt: skip
     (results / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in flat), encoding="utf-8")
-    out = tmp_path / "docs" / "results.md"
-    out.parent.mkdir()
-    assert main([str(results), "--out", str(out), "--figures", str(out.parent / "images")]) == 0
-    text = out.read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert {"../results/cifar.jsonl", "../results/samples.jsonl", "../results/README.md"} <= set(links)
-    assert all((out.parent / link).is_file() for link in links)
-    assert (out.parent / "images" / "samples-mnist-clean-real.png").read_bytes() == PIXEL
-    chart = next(link for link in links if "energy-gain" in link)
-    assert (out.parent / chart).read_bytes().startswith(b"\x89PNG")
-    assert "| real | tea |" in text
-    assert "| mean 0.250, covariance 0.1250 | mean 0.250, covariance 0.1250 |" in text
-    assert str(tmp_path) not in text
+    docs = tmp_path / "docs"
+    assert main([str(results), "--docs", str(docs)]) == 0
+    for text in (file.read_text(encoding="utf-8") for file in docs.rglob("*.md")):
+        assert str(tmp_path) not in text
+    pages_ = {file.name: file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md")}
+    links = {name: re.findall(r"\]\(([^)#]+)\)", text) for name, text in pages_.items()}
+    assert all((docs / "results" / link).is_file() for found in links.values() for link in found)
+    files = {f"../../results/{name}" for name in ("cifar.jsonl", "samples.jsonl", "README.md")}
+    assert files <= set(links["sources.md"])
+    pictures = docs / "images" / "results"
+    assert (pictures / "samples-mnist-clean-real.png").read_bytes() == PIXEL
+    chart = next(link for link in links["cifar10-c.md"] if "energy-gain" in link)
+    assert (docs / "results" / chart).read_bytes().startswith(b"\x89PNG")
+    assert "| real | tea |" in pages_["analyses.md"]
+    assert "| mean 0.250, covariance 0.1250 | mean 0.250, covariance 0.1250 |" in pages_["analyses.md"]
 
 
 def test_every_number_is_folded() -> None:

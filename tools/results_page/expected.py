@@ -1,25 +1,25 @@
-"""What the packaged recipes ask for, and how much of it rows answer: so that what was not run is said.
+"""What recipes ask for, and how much of it rows answer: so that what was not run is listed.
 
-Recipes are read as data, so no torch is needed. Only what TEA's comparison asks for counts: the setting `paper`.
+Only what TEA's comparison asks for counts: the setting `paper`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from steep import recipes
+from steep.bench.recipe import plan
 from steep.bench.rows import Row
-from steep.report.paper import benchmark
-from steep.report.tables import Table, plain
+from steep.report.paper import blocks
+from steep.report.tables import Table
+from steep.report.words import declared, plain
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-Wanted: TypeAlias = tuple[str, str, int, str]  # source, shift, severity, label
-_DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
-_SHIFT_BY_SHIFT = ("reset", "label-shift")
+Place: TypeAlias = tuple[str, str, int, str]  # source, shift, severity, label
 
 
 @dataclass(frozen=True)
@@ -43,40 +43,39 @@ class Coverage:
 
 
 def coverage(rows: Sequence[Row], analyses: Sequence[Row]) -> list[Coverage]:
-    """Go through the recipes of the paper's data; those of digits are for trying things out."""
-    found = []
+    """Go through the recipes of the paper's models and of sets that are fetched; others are for trying things out."""
+    models = {block["model"] for block in blocks()}
+    every = []
     for name, recipe in _recipes().items():
-        if str(recipe["data"]).startswith("digits") or name == "demo":
+        known = declared(recipe["data"])
+        if recipe["model"] not in models or known is None or not known.fetchable:
             continue
         if name.startswith("analyze-"):
             kind = name.removeprefix("analyze-")
             here = any(kind.startswith(str(row["analysis"])) and row.get("data") == recipe["data"] for row in analyses)
-            found.append(Coverage(name, recipe["about"], 1, int(here)))
+            every.append(Coverage(name, recipe["about"], 1, int(here)))
         else:
-            found.append(_bench(name, recipe, rows))
-    return found
+            every.append(_bench(name, recipe, rows))
+    return every
 
 
 def command(table: Table) -> str | None:
-    """Give the command that makes a table's rows again, from the packaged recipe that asks for least beyond them."""
-    labels = {str(row["spec"].get("label") or row["spec"]["method"]) for row in table.rows}
+    """Give the command that makes a table's rows again, from the recipe that asks for least beyond them."""
     have = {place for row in table.rows if (place := _place(row)) is not None}
+    labels = {str(row["spec"].get("label") or row["spec"]["method"]) for row in table.rows}
     fits = []
     for name, recipe in _recipes().items():
         if name.startswith("analyze-") or recipe.get("limit") not in (None, table.spec.get("limit")):
             continue  # a limit cannot be taken back
-        wanted = _wanted(recipe)
-        if (
-            _same(recipe, table.spec)
-            and labels <= set(recipe["methods"])
-            and {p[:3] for p in have} <= {p[:3] for p in wanted}
-        ):
+        if not _same(recipe, table.spec) or not labels <= set(recipe["methods"]):
+            continue
+        wanted = _wanted(name)
+        if {p[:3] for p in have} <= {p[:3] for p in wanted}:
             fits.append((len(wanted), name, recipe, wanted))
     if not fits:
         return None
     _, name, recipe, wanted = min(fits, key=lambda fit: fit[:2])
-    own = EXPERIMENTS / f"{name}.toml"
-    words = ["steep bench", f"{EXPERIMENTS.name}/{own.name}" if own.exists() else name]
+    words = [f"steep bench {_path(name)}"]
     if {p[3] for p in wanted} != labels:
         words.append(f"--only method={','.join(sorted(labels))}")
     severities = sorted({p[2] for p in have})  # that of clean images is 0
@@ -92,7 +91,7 @@ def command(table: Table) -> str | None:
         label = str(row["spec"].get("label") or row["spec"]["method"])
         seeds.setdefault(label, set()).add(row["spec"].get("seed", 0))
     asked = _seeds_of(recipe)
-    if any(not own <= set(asked[label]) for label, own in seeds.items()):
+    if any(not numbers <= set(asked[label]) for label, numbers in seeds.items()):
         words.append(f"--seeds {','.join(map(str, sorted(set.union(*seeds.values()))))}")
     if table.spec.get("limit") != recipe.get("limit"):
         words.append(f"--limit {table.spec['limit']}" if table.spec.get("limit") else "")
@@ -102,69 +101,61 @@ def command(table: Table) -> str | None:
 
 
 def _bench(name: str, recipe: Mapping[str, Any], rows: Sequence[Row]) -> Coverage:
-    wanted = _wanted(recipe)
-    trainings: dict[str, dict[str, dict[Wanted, set[int | None]]]] = {}  # by source domain and weights
+    wanted = _wanted(name)
+    trainings: dict[str, dict[str, dict[Place, set[int | None]]]] = {}  # by source domain and weights
     for row in rows:
         place = _place(row) if _same(recipe, row["spec"]) else None
         if place in wanted and place is not None:
-            own = trainings.setdefault(place[0], {}).setdefault(str(row["spec"].get("weights_sha256")), {})
-            own.setdefault(place, set()).add(row["spec"].get("limit"))
+            by_place = trainings.setdefault(place[0], {}).setdefault(str(row["spec"].get("weights_sha256")), {})
+            by_place.setdefault(place, set()).add(row["spec"].get("limit"))
     # two halves by two source models are no whole: of each source domain that training counts which has most
     here = {place: limits for own in trainings.values() for place, limits in max(own.values(), key=_most).items()}
-    limits = {min(own, key=lambda limit: -(limit or 1 << 40)) for own in here.values()} - {None, recipe.get("limit")}
-    lacks = [f"{what} {', '.join(names)}" for what, names in _whole(wanted, wanted - set(here)).items() if names]
+    limits = {min(seen, key=lambda limit: -(limit or 1 << 40)) for seen in here.values()} - {None, recipe.get("limit")}
+    lacks = [f"{what} {', '.join(names)}" for what, names in _gone(wanted, wanted - set(here)).items() if names]
     lacks += ["some cells"] if not lacks and len(here) < len(wanted) else []
     lacks += _seeds(recipe, wanted, rows)
-    return Coverage(
-        name,
-        recipe["about"],
-        len(wanted),
-        len(here),
-        "; ".join(lacks) if here else "",
-        tuple(sorted(limit for limit in limits if limit)),
-    )
+    partial = tuple(sorted(limit for limit in limits if limit))
+    return Coverage(name, recipe["about"], len(wanted), len(here), "; ".join(lacks) if here else "", partial)
 
 
-def _most(here: Mapping[Wanted, set[int | None]]) -> tuple[int, int]:
+def _most(here: Mapping[Place, set[int | None]]) -> tuple[int, int]:
     """Rank by cells, then by those of whole sets."""
     return len(here), sum(None in limits for limits in here.values())
 
 
-def _whole(wanted: set[Wanted], missing: set[Wanted]) -> dict[str, list[str]]:
+def _gone(wanted: frozenset[Place], missing: frozenset[Place]) -> dict[str, list[str]]:
     """Name what is missing altogether: methods, severities, shifts, source domains."""
-    found = {}
+    names = {}
     for what, index in (("methods", 3), ("severities", 2), ("shifts", 1), ("source domains", 0)):
         every = {place[index] for place in wanted}
         gone = {v for v in every if all(place in missing for place in wanted if place[index] == v)}
-        found[what] = [plain(v) for v in sorted(gone, key=str) if v not in ("", 0)]
-    return found
+        names[what] = [plain(v) for v in sorted(gone, key=str) if v not in ("", 0)]
+    return names
 
 
-def _seeds(recipe: Mapping[str, Any], wanted: set[Wanted], rows: Sequence[Row]) -> list[str]:
+def _seeds(recipe: Mapping[str, Any], wanted: frozenset[Place], rows: Sequence[Row]) -> list[str]:
     """Say of which methods one training has fewer seeds than asked for, on whole sets where it ran on any."""
-    found: dict[tuple[str, bool], dict[str, set[int]]] = {}  # by method and whether whole, then by weights
+    seeds: dict[tuple[str, bool], dict[str, set[int]]] = {}  # by method and whether whole, then by weights
     for row in rows:
         spec = row["spec"]
         if _same(recipe, spec) and (place := _place(row)) in wanted and place is not None:
             whole = spec.get("limit") in (None, recipe.get("limit"))
-            own = found.setdefault((place[3], whole), {})
-            own.setdefault(str(spec.get("weights_sha256")), set()).add(spec.get("seed", 0))
-    said = []
+            by_weights = seeds.setdefault((place[3], whole), {})
+            by_weights.setdefault(str(spec.get("weights_sha256")), set()).add(spec.get("seed", 0))
+    fewer = []
     for name, asked in _seeds_of(recipe).items():
-        most, most_of_parts = (
-            max(map(len, found.get((name, whole), {}).values()), default=0) for whole in (True, False)
-        )
-        if 0 < (most or most_of_parts) < len(asked):
-            on = " on whole sets" if 0 < most < most_of_parts else ""
-            said.append(f"seeds of {name}: {most or most_of_parts} of {len(asked)}{on}")
-    return said
+        most, of_parts = (max(map(len, seeds.get((name, whole), {}).values()), default=0) for whole in (True, False))
+        if 0 < (most or of_parts) < len(asked):
+            on = " on whole sets" if 0 < most < of_parts else ""
+            fewer.append(f"seeds of {name}: {most or of_parts} of {len(asked)}{on}")
+    return fewer
 
 
 def _seeds_of(recipe: Mapping[str, Any]) -> dict[str, list[int]]:
     return {name: list(own.get("seeds", recipe.get("seeds", [0]))) for name, own in recipe["methods"].items()}
 
 
-def _place(row: Row) -> Wanted | None:
+def _place(row: Row) -> Place | None:
     spec = row["spec"]
     if spec.get("setting", "paper") != "paper":
         return None
@@ -174,8 +165,8 @@ def _place(row: Row) -> Wanted | None:
 def _same(recipe: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     """Tell whether a row could be of a recipe: what is the same for all its cells."""
     method = recipe["methods"].get(spec.get("label") or spec.get("method"), {})
-    said = method.get("batch_size", recipe.get("batch_size"))
-    size = 0 if said == "full" else said
+    size = method.get("batch_size", recipe.get("batch_size"))
+    size = 0 if size == "full" else size
     return (recipe["data"], recipe["model"], recipe.get("protocol", "reset"), size, recipe.get("size")) == tuple(
         spec.get(name) for name in ("data", "model", "protocol", "batch_size", "size")
     )
@@ -187,20 +178,15 @@ def _recipes() -> dict[str, dict[str, Any]]:
     return packaged | {path.stem: recipes.read(str(path)) for path in sorted(EXPERIMENTS.glob("*.toml"))}
 
 
-def _wanted(recipe: Mapping[str, Any]) -> set[Wanted]:
+def _path(name: str) -> str:
+    """Name a recipe as `steep bench` takes it."""
+    file = EXPERIMENTS / f"{name}.toml"
+    return f"{EXPERIMENTS.name}/{file.name}" if file.exists() else name
+
+
+@functools.cache
+def _wanted(name: str) -> frozenset[Place]:
     """Expand a recipe's grid, in the setting `paper`."""
-    labels = list(recipe["methods"])
-    severities = recipe.get("severities", [5])
-    if recipe["data"] == "pacs":
-        sources = list(recipe.get("sources") or _DOMAINS)
-        return {(s, target, 0, label) for s in sources for target in _DOMAINS if target != s for label in labels}
-    if recipe.get("protocol", "reset") not in _SHIFT_BY_SHIFT:
-        return {("", "sequence", max(severities), label) for label in labels}
-    shifts = list(_shifts(recipe.get("shifts", "benchmark")))
-    corrupted = {("", s, level, label) for s in shifts if s != "clean" for level in severities for label in labels}
-    return corrupted | {("", "clean", 0, label) for label in labels if "clean" in shifts}
-
-
-def _shifts(said: str | Iterable[str]) -> Iterable[str]:
-    for name in [said] if isinstance(said, str) else said:
-        yield from benchmark() if name == "benchmark" else [name]
+    recipe = str(EXPERIMENTS / f"{name}.toml") if (EXPERIMENTS / f"{name}.toml").exists() else name
+    cells = plan(recipe, only=["setting=paper"], require=False).cells
+    return frozenset((cell.source, cell.shift, cell.severity, cell.label or cell.method) for cell in cells)

@@ -26,7 +26,9 @@ from typing import Any
 
 from steep import recipes
 from steep.errors import InputError, unknown
-from steep.report.tables import CLEAN, MCE, MEAN, Line, Table, plain
+from steep.report.paper import CLEAN
+from steep.report.tables import MCE, MEAN, Line, Table
+from steep.report.words import plain
 from tools.results_page import quoting
 
 ALLOWED = 1.0

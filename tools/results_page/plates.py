@@ -13,39 +13,41 @@ from typing import Any
 from steep.bench.rows import Row
 from steep.report.charts.writing import file_name, free, put, render
 from steep.report.figures import Figure, of
-from steep.report.formats import in_markdown, number, pipes
+from steep.report.formats import in_markdown, pipes
+from steep.report.paper import SOURCE, SUBJECT
 from steep.report.pictures import is_png, place_of, where_of
-from steep.report.tables import Table, plain
+from steep.report.tables import Table
+from steep.report.words import number, plain, slug
 
-_LABELS = ("real", "source", "tent", "tea")
+_LABELS = ("real", SOURCE, "tent", SUBJECT)
 
 
 class Plates:
     """Writes pictures into a folder and gives the Markdown that shows them."""
 
-    def __init__(self, folder: Path, page: Path) -> None:
-        """Take the folder of the pictures, and the folder the page will lie in."""
-        self.folder, self.written = folder, list[Path]()
+    def __init__(self, folder: Path, page: Path, draw: bool = True) -> None:
+        """Take the folder of the pictures, the folder the pages will lie in, and whether to draw: it takes longest."""
+        self.folder, self.draw = folder, draw
         self._link = Path(*_relative(folder, page)).as_posix()
         self._taken: set[str] = set()
 
     def of_table(self, table: Table) -> list[str]:
         """Draw what a ranking does not say: how accuracy falls with severity, and what energy has to do with it."""
-        where = table.title.replace("severity ", "s")
+        where = slug(table.spec, table.severities)
         wanted = [made for made in of(table) if made.name == "severity"]
         if len(table.severities) == 1:  # of TEA, which the claim is about; others only hide it
-            few = replace(table, lines=tuple(line for line in table.lines if line.name in ("source", "tea")))
+            few = replace(table, lines=tuple(line for line in table.lines if line.name in (SOURCE, SUBJECT)))
             wanted += [made for made in of(few) if made.name == "energy-gain"]
         return [self.figure(made, f"{where} {made.name}", table.title) for made in wanted]
 
     def figure(self, made: Figure, name: str, where: str = "") -> str:
         """Draw a figure, and give its place in the page."""
-        spec = made.spec()
+        spec = made.spec() if self.draw else {}
         if where:
             spec = {"title": {"text": made.title, "subtitle": where, "anchor": "start"}, **spec}
         title = spec.get("title")
-        told = plain(title.get("text", made.title)) if isinstance(title, dict) else made.title
-        return self._show(name, _small(render("png")(spec)), f"{told}. {made.caption}")
+        heading = plain(title.get("text", made.title)) if isinstance(title, dict) else made.title
+        return self._show(name, _small(render("png")(spec)) if self.draw else b"", f"{heading}. {made.caption}")
 
     def samples(self, rows: Sequence[Row]) -> list[str]:
         """Lay out, for each set, test images beside samples of every model, with their distances below."""
@@ -55,26 +57,27 @@ class Plates:
             wanted = row.get("part") == "picture" and row.get("kind") in ("real", "samples")
             if wanted and isinstance(text, str) and is_png(text):
                 places.setdefault(place_of(row), {}).setdefault(str(row.get("label")), row)
-        told = {(place_of(row), str(row.get("label"))): row for row in rows if row.get("part") == "distance"}
-        found = []
-        for place, own in places.items():
-            labels = sorted(own, key=lambda label: _LABELS.index(label) if label in _LABELS else len(_LABELS))
+        by_label = {(place_of(row), str(row.get("label"))): row for row in rows if row.get("part") == "distance"}
+        shown = []
+        for place, pictures in places.items():
+            labels = sorted(pictures, key=lambda label: _LABELS.index(label) if label in _LABELS else len(_LABELS))
             where = where_of(*place[:-1], run=None)
-            shown = [
-                self._show(f"samples {where} {label}", base64.b64decode(own[label]["png"]), f"{where}: {label}")
+            images = [
+                self._show(f"samples {where} {label}", base64.b64decode(pictures[label]["png"]), f"{where}: {label}")
                 for label in labels
             ]
-            distances = [told.get((place, label)) for label in labels]
+            distances = [by_label.get((place, label)) for label in labels]
             below = ["" if row is None else f"mean {number(row['mean_distance'], 3)}, covariance "
                      f"{number(row['covariance_distance'], 4)}" for row in distances]  # fmt: skip
             head, rule, distance = pipes([labels, below], "---|").split("\n")
-            found.append(f"**{in_markdown(where)}**")
-            found.append("\n".join([head, rule, "| " + " | ".join(shown) + " |", distance]))
-        return found
+            shown.append(f"**{in_markdown(where)}**")
+            shown.append("\n".join([head, rule, "| " + " | ".join(images) + " |", distance]))
+        return shown
 
     def _show(self, name: str, content: bytes, alt: str) -> str:
         file = free(file_name(name), self._taken) + ".png"
-        self.written.append(put(self.folder / file, content))
+        if self.draw:
+            put(self.folder / file, content)
         return f"![{in_markdown(alt)}]({self._link}/{file})"
 
 

@@ -40,9 +40,9 @@ def demo(
     from steep.bench.rows import file_of, read
     from steep.cli.train import chosen
     from steep.files import writing
-    from steep.report.formats import terminal
     from steep.report.page import html
     from steep.report.tables import build
+    from steep.report.terminal import terminal
 
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     place = chosen(device)  # a slip is said before anything is fetched
@@ -56,7 +56,7 @@ def demo(
     whole = _measure(console, grid, store, root, place)
     keys = {cell.key() for cell in grid.cells}
     tables = build([row for row in read(store) if row["key"] in keys])
-    typer.echo(terminal(tables), nl=False)
+    typer.echo(terminal(tables, colour=True), nl=False)
     page = store / "report.html"
     with writing(page) as file:
         file.write(html(tables, "steep demo").encode())

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from steep.report.runs import Runs
 
 
 def register(parent: typer.Typer) -> None:
@@ -25,7 +22,7 @@ def report(
             help="terminal (default), markdown, latex, csv or html; of figures: png,svg,pdf,html,json.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="A file to write instead of the screen.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write (html: RUN/report.html).")] = None,
     figures: Annotated[
         Path | None,
         typer.Option("--figures", help="A folder for every figure, and its data as CSV."),
@@ -38,7 +35,7 @@ def report(
 
     Example: steep report runs/digits
 
-    Example: steep report runs/digits --format html --out page.html
+    Example: steep report runs/digits --format html      (writes runs/digits/report.html)
 
     Example: steep report runs/digits --figures figures --format png,pdf
 
@@ -46,46 +43,54 @@ def report(
 
     Example: steep report runs/table-1-cifar10 --format latex --out table.tex
     """
-    from steep.errors import unknown
+    from steep.errors import InputError, unknown
     from steep.report.formats import FORMATS
+    from steep.report.page import html
     from steep.report.runs import read
+    from steep.report.tables import build
+    from steep.report.terminal import terminal
 
-    pages = (*FORMATS, "html")
-    if figures is None and form is not None and form not in pages:  # before anything is read
-        raise unknown("format", form, pages)
-    found = read(runs)
+    known = ("terminal", *FORMATS, "html")
+    if figures is None and form is not None and form not in known:  # before anything is read
+        raise unknown("format", form, known)
+    stored = read(runs)
     if figures is not None:
         from steep.report.export import write
 
-        for path in write(found, figures, form):
+        for path in write(stored, figures, form):
             typer.echo(str(path))
         return
-    _write(_text(found, form or "terminal", title), out)
+    if not stored.rows and form != "html":
+        raise InputError(f"{form or 'terminal'}: expected rows of a bench, got others only. Choose --format html")
+    tables = build(stored.rows) if stored.rows else []
+    if form == "html":
+        page = html(
+            tables,
+            title or ", ".join(dict.fromkeys(source.name for source in stored.sources)),
+            sources=stored.sources,
+            analyses=stored.analyses,
+            notes=stored.notes,
+        )
+        typer.echo(str(_write(page, out or _page_of(runs[0]))))
+        return
+    text = FORMATS[form](tables) if form in FORMATS else terminal(tables, colour=out is None)
+    if out is None:
+        typer.echo(text, nl=False)  # which drops the colours where the screen is none
+    else:
+        _write(text, out)
 
 
-def _write(text: str, out: Path | None) -> None:
+def _page_of(run: Path) -> Path:
+    """Name the page of a run: report.html in its folder, or beside a file of rows under that file's name."""
+    run = run.expanduser()
+    if run.suffix != ".jsonl":
+        return run / "report.html"
+    return run.with_name("report.html") if run.name == "rows.jsonl" else run.with_suffix(".html")
+
+
+def _write(text: str, path: Path) -> Path:
     from steep.files import writing
 
-    if out is None:
-        typer.echo(text, nl=False)
-        return
-    with writing(out) as file:  # whole or not at all
+    with writing(path) as file:  # whole or not at all
         file.write(text.encode())
-
-
-def _named(found: Runs) -> str:
-    return ", ".join(dict.fromkeys(source.name for source in found.sources))
-
-
-def _text(found: Runs, form: str, title: str | None) -> str:
-    from steep.errors import InputError
-    from steep.report.formats import FORMATS
-    from steep.report.page import html
-    from steep.report.tables import build
-
-    if not found.rows and form in FORMATS:
-        raise InputError(f"{form}: expected rows of a bench, got others only. Choose --format html")
-    tables = build(found.rows) if found.rows else []
-    if form == "html":
-        return html(tables, title or _named(found), sources=found.sources, analyses=found.analyses, notes=found.notes)
-    return FORMATS[form](tables)
+    return path

@@ -12,20 +12,35 @@ WIDTH = 520
 CELL = 132  # side of one small picture of a row of them
 
 
+def shades(names: Sequence[str]) -> list[str]:
+    """Give each line its method's colour; the second and later lines of one method get lighter shades of it.
+
+    >>> tea, tuned = shades(["tea", "tea (tuned)"])
+    >>> tea == colour("tea"), all(int(tuned[i : i + 2], 16) >= int(tea[i : i + 2], 16) for i in (1, 3, 5))
+    (True, True)
+    """
+    seen: dict[str, int] = {}
+    chosen = []
+    for name in names:
+        base = colour(name)
+        share = 1 - 0.6 ** seen.get(base, 0)  # of white
+        seen[base] = seen.get(base, 0) + 1
+        parts = (int(base[i : i + 2], 16) for i in (1, 3, 5))
+        chosen.append("#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts))
+    return chosen
+
+
 def _base(records: Sequence[dict[str, Any]]) -> Any:
     import altair as alt
 
     return alt.Chart({"values": list(records)})
 
 
-def _colour(records: Sequence[dict[str, Any]]) -> Any:
+def _colour(records: Sequence[dict[str, Any]], **options: Any) -> Any:
     import altair as alt
 
     names = list(dict.fromkeys(record["method"] for record in records))
-    own = [colour(name) for name in names]
-    # Two variants of one method would look the same: then every line gets a colour of its own.
-    scale = {"range": own} if len(set(own)) == len(own) else {"scheme": "tableau20"}
-    return alt.Color("method:N", title=None, scale=alt.Scale(domain=names, **scale), sort=names)
+    return alt.Color("method:N", title=None, scale=alt.Scale(domain=names, range=shades(names)), sort=names, **options)
 
 
 def severity(records: Sequence[dict[str, Any]]) -> Any:
@@ -37,7 +52,7 @@ def severity(records: Sequence[dict[str, Any]]) -> Any:
         .mark_line(point=True, strokeWidth=2)
         .encode(
             x=alt.X("severity:O", title="severity", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("accuracy:Q", title="mean accuracy (%)", scale=alt.Scale(zero=False)),
+            y=alt.Y("accuracy:Q", title="mean accuracy (%)", scale=alt.Scale(zero=True)),
             color=_colour(records),
             tooltip=["method:N", "severity:O", alt.Tooltip("accuracy:Q", format=".2f")],
         )
@@ -77,11 +92,15 @@ def energy_fall(records: Sequence[dict[str, Any]]) -> Any:
     y = alt.Y("method:N", sort=order, title=None)
     base = _base(records)
     tips = ["method:N", alt.Tooltip("before:Q", format=".3f"), alt.Tooltip("after:Q", format=".3f")]
-    line = base.mark_rule(strokeWidth=3, opacity=0.5, color="#4c78a8").encode(
-        x=alt.X("before:Q", title="mean energy: ○ before, ● after", scale=alt.Scale(zero=False)), x2="after:Q", y=y
+    colours = _colour(records, legend=None)
+    line = base.mark_rule(strokeWidth=3, opacity=0.5).encode(
+        x=alt.X("before:Q", title="mean energy: ○ before, ● after", scale=alt.Scale(zero=False)),
+        x2="after:Q",
+        y=y,
+        color=colours,
     )
     before = base.mark_point(size=70, filled=False, color="#888888").encode(x="before:Q", y=y, tooltip=tips)
-    after = base.mark_circle(size=90, opacity=1, color="#4c78a8").encode(x="after:Q", y=y, tooltip=tips)
+    after = base.mark_circle(size=90, opacity=1).encode(x="after:Q", y=y, color=colours, tooltip=tips)
     return (line + before + after).properties(width=WIDTH, height=26 * max(3, len(records)))
 
 
@@ -100,7 +119,8 @@ def reliability(records: Sequence[dict[str, Any]]) -> Any:
     x = alt.X("low:Q", title="confidence", scale=alt.Scale(domain=[0, 1]), axis=axis)
     y = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1]), axis=axis)
     base = alt.Chart()
-    bars = base.mark_bar(color="#4c78a8").encode(
+    bars = base.mark_bar().encode(
+        color=_colour(records, legend=None),
         x=x,
         x2="high:Q",
         y=y,
@@ -133,7 +153,7 @@ def speed(records: Sequence[dict[str, Any]]) -> Any:
             scale=alt.Scale(type="log", nice=False, padding=24),
             axis=alt.Axis(tickCount=3),
         ),
-        y=alt.Y("accuracy:Q", title="mean accuracy (%)", scale=alt.Scale(zero=False, padding=14)),
+        y=alt.Y("accuracy:Q", title="mean accuracy (%)", scale=alt.Scale(zero=True)),
         tooltip=[
             "method:N",
             alt.Tooltip("accuracy:Q", format=".2f"),
@@ -150,11 +170,11 @@ def speed(records: Sequence[dict[str, Any]]) -> Any:
 
 def _apart(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leave out names that would lie on top of another; the legend and the table have them all."""
-    kept: list[dict[str, Any]] = []
+    apart: list[dict[str, Any]] = []
     for record in sorted(records, key=lambda record: -record["accuracy"]):
-        beside = [o for o in kept if abs(math.log(o["images_per_s"] / record["images_per_s"])) < 0.5]
-        kept += [] if any(abs(o["accuracy"] - record["accuracy"]) < 4 for o in beside) else [record]
-    return kept
+        beside = [o for o in apart if abs(math.log(o["images_per_s"] / record["images_per_s"])) < 0.5]
+        apart += [] if any(abs(o["accuracy"] - record["accuracy"]) < 6 for o in beside) else [record]
+    return apart
 
 
 def memory(records: Sequence[dict[str, Any]]) -> Any:
@@ -167,4 +187,5 @@ def memory(records: Sequence[dict[str, Any]]) -> Any:
         tooltip=["method:N", alt.Tooltip("gib:Q", title="GiB", format=".2f")],
     )
     names = base.mark_text(dx=4, align="left").encode(text=alt.Text("gib:Q", format=".2f"))
-    return (base.mark_bar(color="#4c78a8") + names).properties(width=WIDTH, height=26 * max(3, len(records)))
+    bars = base.mark_bar().encode(color=_colour(records, legend=None))
+    return (bars + names).properties(width=WIDTH, height=26 * max(3, len(records)))

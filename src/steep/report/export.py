@@ -9,6 +9,7 @@ from steep.report.charts.writing import as_csv, file_name, formats, free, put, r
 from steep.report.figures import Figure, analysed, of
 from steep.report.runs import Runs
 from steep.report.tables import build
+from steep.report.words import slug
 
 PICTURES = "png,svg,pdf"
 
@@ -36,8 +37,7 @@ def write(runs: Runs, folder: Path, asked: str | None = None) -> Iterator[Path]:
 def _named(runs: Runs) -> Iterator[tuple[str, str, Figure]]:
     """Name every figure by what was measured and what it shows; say what was measured in words, too."""
     for table in build(runs.rows) if runs.rows else ():
-        where = table.title.replace("severity ", "s")
         for figure in of(table):
-            yield file_name(f"{where} {figure.name}"), table.title, figure
+            yield file_name(f"{slug(table.spec, table.severities)} {figure.name}"), table.title, figure
     for figure in analysed(runs.analyses):
         yield file_name(f"analysis {figure.name}"), "", figure

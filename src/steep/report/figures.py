@@ -19,7 +19,8 @@ from steep.report.charts import CHARTS, TABLES, theme
 from steep.report.charts import figures as parted
 from steep.report.charts.style import altair
 from steep.report.noise import places
-from steep.report.tables import MEAN, SPEED, Line, Table, by_severity, plain
+from steep.report.tables import MEAN, SPEED, Table, by_severity
+from steep.report.words import plain
 
 Record: TypeAlias = dict[str, Any]
 
@@ -44,10 +45,10 @@ class Figure:
         alt = altair()
         with alt.data_transformers.disable_max_rows():
             try:
-                found: dict[str, Any] = self.draw().to_dict()
+                spec: dict[str, Any] = self.draw().to_dict()
             except (KeyError, TypeError, IndexError) as error:
                 raise InputError(f"figure {self.name}: its rows lack something ({error!r}). Make them again") from error
-        return found
+        return spec
 
 
 def _figure(
@@ -87,7 +88,7 @@ def energy_points(table: Table) -> list[Record]:
 
     Only where each shift is a cell of its own: a stream's row holds one energy for all of them.
     """
-    source = next((line for line in table.lines if line.method == "source"), None)
+    source = table.source
     if source is None:
         return []
     against = {place: _mean(rows, "accuracy") for place, rows in places(source, table.severities).items()}
@@ -96,11 +97,11 @@ def energy_points(table: Table) -> list[Record]:
         if line is source:
             continue
         for place, rows in places(line, table.severities).items():
-            before, after, own = (_mean(rows, name) for name in ("energy_before", "energy_after", "accuracy"))
+            before, after, right = (_mean(rows, name) for name in ("energy_before", "energy_after", "accuracy"))
             base = against.get(place)
-            if before is not None and after is not None and own is not None and base is not None:
+            if before is not None and after is not None and right is not None and base is not None:
                 shift, severity = place
-                reduction, gain = _round(before - after), _round(100 * (own - base))
+                reduction, gain = _round(before - after), _round(100 * (right - base))
                 points.append(
                     {"method": line.name, "shift": shift, "severity": severity, "reduction": reduction, "gain": gain}
                 )
@@ -172,32 +173,39 @@ def _speed(table: Table) -> Figure:
     return _figure("speed", "Accuracy and speed", caption, records, drawing.speed)
 
 
-def memory(line: Line) -> tuple[float | None, str]:
-    """Give the most memory any cell of a line held, in GiB, and of what it was measured."""
-    found = [m for row in line.rows if isinstance(m := row.get("peak_memory"), Mapping) and "bytes" in m]
-    if not found:
-        return None, ""
-    return max(float(m["bytes"]) for m in found) / 2**30, ", ".join(sorted({plain(m.get("of", "")) for m in found}))
+def memories(table: Table) -> dict[str, float]:
+    """Give the most memory any cell of each line took, in GiB; nothing where that does not tell lines apart.
+
+    On a CPU the whole process is measured, and all its methods share one peak.
+    """
+    gib = {}
+    for line in table.lines:
+        peaks = [
+            float(m["bytes"]) for row in line.rows if isinstance(m := row.get("peak_memory"), Mapping) and "bytes" in m
+        ]
+        if peaks:
+            gib[line.name] = max(peaks) / 2**30
+    return gib if len({f"{value:.2f}" for value in gib.values()}) > 1 else {}
 
 
 def _memory(table: Table) -> Figure:
-    known = {line.name: memory(line) for line in table.lines}
-    records = [{"method": name, "gib": _round(gib)} for name, (gib, _) in known.items() if gib is not None]
-    of_what = "; ".join(sorted({what for gib, what in known.values() if gib is not None and what}))
+    records = [{"method": name, "gib": _round(gib)} for name, gib in memories(table).items()]
+    peaks = [m for row in table.rows if isinstance(m := row.get("peak_memory"), Mapping)]
+    of_what = "; ".join(sorted({plain(m["of"]) for m in peaks if m.get("of")}))
     caption = f"Peak memory in GiB, the most any cell took ({of_what or 'as measured'})."
     return _figure("memory", "Memory", caption, records, drawing.memory)
 
 
 def analysed(analyses: Sequence[Row]) -> list[Figure]:
     """Bring the charts of `steep analyze` into this form; an analysis that has no chart has no figure."""
-    found = []
+    figures = []
     for name, rows in parted(analyses).items():
         analysis = rows[0]["analysis"]
         if analysis in CHARTS:
             draw = functools.partial(CHARTS[analysis], rows)
             caption = f"Drawn from {len(rows):,} rows of steep analyze {plain(analysis)}."
-            found.append(Figure(plain(name), plain(name), caption, _behind(analysis, rows), draw, True, True))
-    return found
+            figures.append(Figure(plain(name), plain(name), caption, _behind(analysis, rows), draw, True, True))
+    return figures
 
 
 def _behind(analysis: str, rows: Sequence[Row]) -> dict[str, list[Record]]:

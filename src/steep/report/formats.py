@@ -1,4 +1,4 @@
-"""Tables as text: for the terminal, Markdown, LaTeX (booktabs, best in bold) and CSV."""
+"""Tables as text: Markdown, LaTeX (booktabs, best in bold) and CSV."""
 
 from __future__ import annotations
 
@@ -9,26 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from steep.report.statistics import Spread
-from steep.report.tables import SPEED, Line, Table, plain
+from steep.metrics import SeedSummary
+from steep.report.tables import SPEED, Line, Table
+from steep.report.words import MISSING, number, plain, signed
 
-MISSING = "–"
-
-_SHORT = {
-    "gaussian_noise": "gauss",
-    "shot_noise": "shot",
-    "impulse_noise": "impul",
-    "defocus_blur": "defoc",
-    "glass_blur": "glass",
-    "motion_blur": "motio",
-    "zoom_blur": "zoom",
-    "brightness": "brigh",
-    "contrast": "contr",
-    "elastic_transform": "elast",
-    "pixelate": "pixel",
-    "jpeg_compression": "jpeg",
-    "art_painting": "art",
-}
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{letter: "\\" + letter for letter in "&%$#_{}"},
@@ -43,21 +27,10 @@ _LATEX = {
 _MARKDOWN = {"&": "&amp;", "<": "&lt;", **{letter: "\\" + letter for letter in "\\`*_|[]"}}
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """Write a number; what is missing is a dash, never a zero.
+def spread(value: SeedSummary | None, digits: int = 2) -> str:
+    """Write mean ± deviation over seeds.
 
-    >>> number(83.337), number(None), number(math.nan)
-    ('83.34', '–', 'NaN')
-    """
-    if value is None:
-        return MISSING
-    return "NaN" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
-
-
-def spread(value: Spread | None, digits: int = 2) -> str:
-    """Write mean ± deviation.
-
-    >>> spread(Spread(83.337, 0.0512, 5)), spread(None)
+    >>> spread(SeedSummary(mean=83.337, sd=0.0512, n=5)), spread(None)
     ('83.34 ± 0.05', '–')
     """
     if value is None:
@@ -65,18 +38,19 @@ def spread(value: Spread | None, digits: int = 2) -> str:
     return number(value.mean, digits) + (f" ± {number(value.sd, digits)}" if value.sd is not None else "")
 
 
-def grid(table: Table, mark: Callable[[str], str] = str, *, short: bool = False) -> list[list[str]]:
-    """Lay a table out: a header, and for each method its own line and, where there are figures, the paper's and Δ."""
-    names = [_SHORT.get(c, c) if short else c for c in table.columns]
-    best = {column: table.best(column) for column in table.columns}
-    rows = [["method", *names, "seeds", "predicts"]]
+def grid(table: Table, mark: Callable[[str], str] = str) -> list[list[str]]:
+    """Lay a table out: a header, and for each method its line and, where there are figures, the paper's and Δ."""
+    columns = table.columns
+    best = {column: table.best(column) for column in columns}
+    rows = [["method", *columns, "seeds", "predicts"]]
     for line in table.lines:
-        rows.append(
-            [line.name, *(_entry(line, c, best[c], mark) for c in table.columns), str(line.seeds), line.predict]
-        )
+        texts = {column: entry(line, column) for column in columns}
+        numbers = [mark(texts[c]) if line.name in best[c] else texts[c] for c in columns]
+        rows.append([line.name, *numbers, str(line.seeds), line.predict])
         if any(value.paper is not None for value in line.values.values()):
-            rows.append(["  paper", *(_blank(line.values[c].paper) for c in table.columns), "", ""])
-            rows.append(["  Δ", *(_signed(line.values[c].difference) for c in table.columns), "", ""])
+            values = [line.values[column] for column in columns]
+            rows.append(["  paper", *("" if v.paper is None else number(v.paper) for v in values), "", ""])
+            rows.append(["  Δ", *("" if v.difference is None else signed(v.difference) for v in values), "", ""])
     return rows
 
 
@@ -141,7 +115,7 @@ def as_csv(tables: Sequence[Table]) -> str:
             for column in table.columns:
                 value = line.values[column]
                 ours = value.ours
-                found = (ours.mean, ours.sd, ours.n) if ours else (None, None, None)
+                numbers_of_ours = (ours.mean, ours.sd, ours.n) if ours else (None, None, None)
                 write.writerow(
                     [
                         *(harmless(table.spec.get(name)) for name in about),
@@ -150,58 +124,14 @@ def as_csv(tables: Sequence[Table]) -> str:
                         *(harmless(line.spec.get(name)) for name in run),
                         json.dumps(line.spec.get("hyper") or {}, sort_keys=True),
                         harmless(column),
-                        *(_exact(n) for n in (*found, value.paper, value.difference)),
+                        *(_exact(n) for n in (*numbers_of_ours, value.paper, value.difference)),
                     ]
                 )
     return out.getvalue()
 
 
-def terminal(tables: Sequence[Table]) -> str:
-    """Write tables as aligned text."""
-    parts = []
-    for table in tables:
-        rows = grid(table, short=True)
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [table.title, *(f"  {note}" for note in table.notes), ""]
-        for index, row in enumerate(rows):
-            cells = [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-            lines.append("  ".join(cells).rstrip())
-            if index == 0:
-                lines.append("  ".join("─" * width for width in widths))
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
-    "terminal": terminal,
-    "markdown": markdown,
-    "latex": latex,
-    "csv": as_csv,
-}
+FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {"markdown": markdown, "latex": latex, "csv": as_csv}
 """The formats by name."""
-
-
-def _entry(line: Line, column: str, best: frozenset[str], mark: Callable[[str], str]) -> str:
-    text = entry(line, column)
-    return mark(text) if line.name in best else text
-
-
-def signed(value: float) -> str:
-    """Write a difference with its sign.
-
-    >>> signed(0.5), signed(-0.5), signed(-0.001)
-    ('+0.50', '−0.50', '0.00')
-    """
-    value = round(value, 2) or 0.0  # no sign where no digit is left
-    return ("+" if value > 0 else "") + number(value)
-
-
-def _blank(value: float | None) -> str:
-    return "" if value is None else number(value)
-
-
-def _signed(value: float | None) -> str:
-    return "" if value is None else signed(value)
 
 
 def _exact(value: float | None) -> str:

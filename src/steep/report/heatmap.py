@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steep.report.formats import MISSING, number, signed, spread
+from steep.report.formats import spread
 from steep.report.markup import Html, data, el, join
-from steep.report.tables import CLEAN, MEAN, Line, Table, by_severity
+from steep.report.paper import CLEAN
+from steep.report.tables import MEAN, Line, Table, by_severity
+from steep.report.words import MISSING, number, signed
 
 STEPS = 9  # of the colours of accuracies
 SIDE = 4  # of the colours on either side of nothing gained
@@ -123,8 +125,7 @@ def _number(view: Table, line: Line, column: str, mode: str) -> float | None:
         return None if value.ours is None else value.ours.mean
     if mode == "paper":
         return value.difference
-    source = next((own for own in view.lines if own.method == "source"), None)
-    base = source.values[column].ours if source is not None else None
+    base = None if view.source is None else view.source.values[column].ours
     return None if base is None else value.ours.mean - base.mean
 
 

@@ -1,7 +1,7 @@
 """How sure a number of some rows is: its standard error, from seeds and from how many images there were.
 
 Where there are several seeds, their spread gives one; so many images, answered right or wrong, give another. The larger
-one counts, and a difference of less than two of them is within noise.
+one counts, and a difference of less than two of them is not significant.
 
 Where rows say which images were right, an image is what was drawn: its answers under several corruptions hang together,
 and so do those of two methods, of which only the difference counts. Rows that do not say it are taken as if each
@@ -14,18 +14,21 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from steep.bench.answers import unpacked
 from steep.bench.rows import Row, pooled
-from steep.report.formats import number, signed
-from steep.report.statistics import pooled_ece
-from steep.report.tables import CLEAN, Line, plain
+from steep.metrics import Reliability
+from steep.report.paper import CLEAN
+from steep.report.words import plain, signed
 
-ERRORS = 2  # standard errors that a difference has to reach
+if TYPE_CHECKING:
+    from steep.report.tables import Line
+
+ERRORS = 2  # standard errors that a difference has to reach: an interval of 95 %
 
 Point: TypeAlias = tuple[str, int]  # (shift, severity)
 ByImage: TypeAlias = Mapping[tuple[str, ...], npt.NDArray[np.float64]]  # what each image of a set adds to a number
@@ -37,7 +40,9 @@ class Measured:
 
     >>> gain = Measured(85.0, 0.3) - Measured(83.0, 0.4)
     >>> str(gain), gain.side
-    ('+2.00 ± 0.50', 1)
+    ('+2.0 points (95 %: +1.0 to +3.0)', 1)
+    >>> str(Measured(0.5, 0.4)), str(Measured(0.0, 0.7))
+    ('+0.5 points (95 %: −0.3 to +1.3), not significant', 'tie (95 %: −1.4 to +1.4)')
     """
 
     value: float
@@ -50,23 +55,31 @@ class Measured:
         value, seeds = self.value - other.value, math.hypot(self.seeds, other.seeds)
         if not self.images or self.images.keys() != other.images.keys():
             return Measured(value, math.hypot(self.error, other.error), seeds)
-        images = {of: own - other.images[of] for of, own in self.images.items()}
+        images = {of: shares - other.images[of] for of, shares in self.images.items()}
         return Measured(value, max(seeds, drawn(images)), seeds, images)
 
     def __rsub__(self, number: float) -> Measured:
         """Take it from a number that is known."""
-        return Measured(number - self.value, self.error, self.seeds, {of: -own for of, own in self.images.items()})
+        return Measured(
+            number - self.value, self.error, self.seeds, {of: -shares for of, shares in self.images.items()}
+        )
 
     def __neg__(self) -> Measured:
         """Turn a difference round."""
         return 0.0 - self
 
     def __str__(self) -> str:
-        return f"{signed(self.value)} ± {number(self.error)}"
+        digits = 2 if self.side and abs(self.value) < 0.1 else 1
+        low, high = (signed(self.value + sign * ERRORS * self.error, digits) for sign in (-1, 1))
+        if not self.side and abs(self.value) < 0.05:
+            return f"tie (95 %: {low} to {high})"
+        return f"{signed(self.value, digits)} points (95 %: {low} to {high})" + (
+            "" if self.side else ", not significant"
+        )
 
     @property
     def side(self) -> int:
-        """Say whether it is above (1) or below (−1) zero; 0 where it is within noise or no number."""
+        """Say whether it is above (1) or below (−1) zero; 0 where it is not significant or no number."""
         if not abs(self.value) > ERRORS * self.error:  # NaN too
             return 0
         return 1 if self.value > 0 else -1
@@ -74,13 +87,13 @@ class Measured:
 
 def places(line: Line, severities: Sequence[int], *, clean: bool = False) -> dict[Point, list[Row]]:
     """Sort the rows of a line by shift and severity: those of a view that are one shift each, or the clean ones."""
-    found: dict[Point, list[Row]] = {}
+    by_place: dict[Point, list[Row]] = {}
     for row in line.rows:
         spec = row["spec"]
         wanted = spec["shift"] == CLEAN if clean else spec["shift"] != CLEAN and spec["severity"] in severities
         if wanted and not row.get("segments"):
-            found.setdefault((plain(spec["shift"]), spec["severity"]), []).append(row)
-    return found
+            by_place.setdefault((plain(spec["shift"]), spec["severity"]), []).append(row)
+    return by_place
 
 
 def accuracy(points: Mapping[Point, Sequence[Row]]) -> Measured | None:
@@ -96,12 +109,12 @@ def whole_seeds(points: Mapping[Point, Sequence[Row]]) -> dict[Point, dict[int, 
     """Keep the seeds that every point has: each mean is over the same images. Nothing where there is none.
 
     >>> one, two = {"spec": {"seed": 0}}, {"spec": {"seed": 1}}
-    >>> {point: list(own) for point, own in whole_seeds({("fog", 5): [one, two], ("snow", 5): [two]}).items()}
+    >>> {point: list(seeds) for point, seeds in whole_seeds({("fog", 5): [one, two], ("snow", 5): [two]}).items()}
     {('fog', 5): [1], ('snow', 5): [1]}
     """
     by_seed = {point: {row["spec"].get("seed", 0): row for row in rows} for point, rows in points.items()}
-    whole = set.intersection(*(set(own) for own in by_seed.values())) if by_seed else set()
-    return {point: {seed: own[seed] for seed in sorted(whole)} for point, own in by_seed.items()} if whole else {}
+    whole = set.intersection(*(set(rows) for rows in by_seed.values())) if by_seed else set()
+    return {point: {seed: rows[seed] for seed in sorted(whole)} for point, rows in by_seed.items()} if whole else {}
 
 
 def weighted(points: Mapping[Point, Sequence[Row]], weights: Mapping[Point, float]) -> Measured | None:
@@ -110,7 +123,7 @@ def weighted(points: Mapping[Point, Sequence[Row]], weights: Mapping[Point, floa
     if not by_seed:
         return None
     whole = sorted(next(iter(by_seed.values())))
-    sums = [math.fsum(weights[p] * float(own[seed]["accuracy"]) for p, own in by_seed.items()) for seed in whole]
+    sums = [math.fsum(weights[p] * float(rows[seed]["accuracy"]) for p, rows in by_seed.items()) for seed in whole]
     if not all(map(math.isfinite, sums)):
         return None
     spread = statistics.stdev(sums) / math.sqrt(len(sums)) if len(sums) > 1 else 0.0
@@ -118,9 +131,9 @@ def weighted(points: Mapping[Point, Sequence[Row]], weights: Mapping[Point, floa
     if images:
         return Measured(100 * statistics.fmean(sums), max(100 * spread, drawn(images)), 100 * spread, images)
     variance = 0.0
-    for point, own in by_seed.items():
-        right = statistics.fmean(float(own[seed]["accuracy"]) for seed in whole)
-        variance += weights[point] ** 2 * right * (1 - right) / min(int(own[seed]["n"]) for seed in whole)
+    for point, rows in by_seed.items():
+        right = statistics.fmean(float(rows[seed]["accuracy"]) for seed in whole)
+        variance += weights[point] ** 2 * right * (1 - right) / min(int(rows[seed]["n"]) for seed in whole)
     error = max(spread, math.sqrt(max(0.0, variance)))
     return Measured(100 * statistics.fmean(sums), 100 * error, 100 * spread)
 
@@ -131,7 +144,9 @@ def drawn(images: ByImage) -> float:
     >>> drawn({("fog",): np.array([1.0, 0.0, 0.0, 1.0])})  # √(4 · 1/3)
     1.1547005383792515
     """
-    return math.sqrt(math.fsum(len(own) * float(own.var(ddof=1)) for own in images.values() if len(own) > 1))
+    return math.sqrt(
+        math.fsum(len(shares) * float(shares.var(ddof=1)) for shares in images.values() if len(shares) > 1)
+    )
 
 
 def _by_image(by_seed: Mapping[Point, Mapping[int, Row]], weights: Mapping[Point, float]) -> ByImage:
@@ -139,7 +154,7 @@ def _by_image(by_seed: Mapping[Point, Mapping[int, Row]], weights: Mapping[Point
 
     Corruptions are of the same images, in the same order; other sets are told apart by their digest.
     """
-    found: dict[tuple[str, ...], npt.NDArray[np.float64]] = {}
+    shares: dict[tuple[str, ...], npt.NDArray[np.float64]] = {}
     for point, rows in by_seed.items():
         for row in rows.values():
             n, spec = int(row["n"]), row["spec"]
@@ -147,9 +162,9 @@ def _by_image(by_seed: Mapping[Point, Mapping[int, Row]], weights: Mapping[Point
             if right is None or spec.get("protocol") != "reset":
                 return {}
             of = (spec["data"], str(n)) if point[1] else tuple(data["sha256"] for data in row["data"])
-            adds = found.setdefault(of, np.zeros(n))
+            adds = shares.setdefault(of, np.zeros(n))
             adds += 100 * weights[point] * right / (n * len(rows))
-    return found
+    return shares
 
 
 @dataclass(frozen=True)
@@ -162,11 +177,24 @@ class Calibration:
     n: int
 
 
-def calibrated(points: Mapping[Point, Sequence[Row]]) -> Calibration | None:
-    """Calibration errors of all points as one set, over the seeds that every point has; None where a bin is missing."""
+def pooled_bars(bars: Sequence[Mapping[str, Any]]) -> Reliability | None:
+    """Take the bins of several sets as those of one; None where they hold no answer."""
+    bins = pooled(bars)
+    if not any(count for count, _, _ in bins):
+        return None
+    counts, confidence, right = zip(*bins, strict=True)
+    edges = tuple(index / len(bins) for index in range(len(bins) + 1))
+    return Reliability(edges=edges, counts=counts, confidence=confidence, accuracy=right)
+
+
+def calibrated(points: Mapping[Point, Sequence[Row]], bins: str = "calibration") -> Calibration | None:
+    """Calibration errors of all points as one set, over the seeds that every point has; None where a bin is missing.
+
+    `bins` names the bins of a row: `calibration` are 15, `reliability` 10, as in the published code.
+    """
     by_seed = whole_seeds(points)
-    rows = [row for own in by_seed.values() for row in own.values()]
-    return calibration([row.get("calibration") for row in rows], len(next(iter(by_seed.values())))) if rows else None
+    rows = [row for seeds in by_seed.values() for row in seeds.values()]
+    return calibration([row.get(bins) for row in rows], len(next(iter(by_seed.values())))) if rows else None
 
 
 def calibration(bars: Sequence[Mapping[str, Any] | None], seeds: int = 1) -> Calibration | None:
@@ -175,21 +203,19 @@ def calibration(bars: Sequence[Mapping[str, Any] | None], seeds: int = 1) -> Cal
     Where the same images were answered with several seeds, their answers are no more independent than those of one.
 
     >>> bars = {"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}
-    >>> found = calibration([bars])
-    >>> round(found.expected.value, 6), round(found.maximum.value, 6), found.worst
+    >>> errors = calibration([bars])
+    >>> round(errors.expected.value, 6), round(errors.maximum.value, 6), errors.worst
     (15.0, 30.0, 25)
     """
     whole = [bar for bar in bars if bar is not None]
-    if not whole or len(whole) < len(bars):
+    one = pooled_bars(whole) if whole and len(whole) == len(bars) else None
+    if one is None:
         return None
-    expected = pooled_ece(whole)
-    if expected is None:
-        return None
-    bins = [one for one in pooled(whole) if one[0]]
-    total = sum(count for count, _, _ in bins)
+    bins = [part for part in zip(one.counts, one.gaps, one.accuracy, strict=True) if part[0]]
+    total = sum(one.counts)
     # as long as no bin changes sides, the error is a sum of right answers, of which each bin's are binomial
     spread = math.sqrt(seeds * math.fsum(count * right * (1 - right) for count, _, right in bins)) / total
-    count, sure, right = max(bins, key=lambda one: abs(one[2] - one[1]))
+    count, gap, right = max(bins, key=lambda part: part[1])
     likely = (right * count + 1) / (count + 2)  # three right answers of three do not make the fourth one sure
-    maximum = Measured(100 * abs(right - sure), 100 * math.sqrt(seeds * likely * (1 - likely) / count))
-    return Calibration(Measured(100 * expected, 100 * spread), maximum, count, total)
+    maximum = Measured(100 * gap, 100 * math.sqrt(seeds * likely * (1 - likely) / count))
+    return Calibration(Measured(100 * one.ece, 100 * spread), maximum, count, total)

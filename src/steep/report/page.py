@@ -21,8 +21,9 @@ from steep.report.charts import CHARTS
 from steep.report.figures import Figure, analysed, of
 from steep.report.markup import Html, data, el, join
 from steep.report.runs import Source
-from steep.report.summary import facts, facts_of_analyses, headline, ranked
-from steep.report.tables import Table, plain
+from steep.report.summary import facts, facts_of_analyses, headline
+from steep.report.tables import Table
+from steep.report.words import plain
 from steep.version import __version__
 
 
@@ -99,7 +100,7 @@ def _worded(figure: Figure, title: Any) -> Figure:
 
 def _group(group: Sequence[Table], number: int, charts: _Charts, *, alone: bool) -> Html:
     first = group[0]
-    order = [line.name for line in ranked(first)]
+    order = [line.name for line in first.ranked()]
     boards = [join(el("h4", table.title) if len(group) > 1 else None, sections.leaderboard(table)) for table in group]
     made = of(first) if len(group) == 1 else [*of(group[-1])[:1], *of(first)]
     figures = el("div", *(charts.place(figure) for figure in made), class_="figures")

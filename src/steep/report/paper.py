@@ -1,4 +1,4 @@
-"""The paper's figures, found by what a table of ours is of."""
+"""The paper's figures, looked up by what a table of ours is of."""
 
 from __future__ import annotations
 
@@ -8,19 +8,28 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from steep import recipes
+from steep.methods.source import Source
+from steep.report.words import declared
 
-_AT_32 = ("pacs", "tiny-imagenet-c")  # larger sets, resized in the published comparison
+SUBJECT = "tea"
+"""The method the paper is about: every claim is about it, and its rates are those of the paper's table."""
+
+SOURCE = Source.name
+"""The model as it was trained, which every method is compared with."""
+
+CLEAN = "clean"
 
 
 @functools.cache
-def _blocks() -> tuple[dict[str, Any], ...]:
+def blocks() -> tuple[dict[str, Any], ...]:
+    """Give the paper's tables, one block for each data set, model and view of severities."""
     return tuple(recipes.paper()["block"])
 
 
 @functools.cache
 def _hyper() -> dict[str, Any]:
-    found: dict[str, Any] = recipes.paper()["hyper"]
-    return found
+    table: dict[str, Any] = recipes.paper()["hyper"]
+    return table
 
 
 @functools.cache
@@ -30,8 +39,26 @@ def benchmark() -> tuple[str, ...]:
     >>> len(benchmark()), benchmark()[0]
     (15, 'gaussian_noise')
     """
-    block = next(block for block in _blocks() if block["table"] == "Appendix table")
+    block = next(block for block in blocks() if block["table"] == "Appendix table")
     return tuple(name for name in block["columns"] if name not in ("mean", "mce"))
+
+
+@functools.cache
+def methods() -> frozenset[str]:
+    """Name the methods that the paper compares, its own included."""
+    return frozenset(name for block in blocks() for name in block["methods"])
+
+
+def has_every_shift(data: str, shifts: Collection[str]) -> bool:
+    """Tell whether these are the shifts of the paper's averages: all corruptions, or all domains but the source's.
+
+    >>> has_every_shift("cifar10-c", benchmark()), has_every_shift("pacs", ["photo", "sketch"])
+    (True, False)
+    """
+    known = declared(data)
+    if known is not None and known.domains:
+        return len(shifts) == len(known.domains) - 1
+    return set(shifts) == set(benchmark())
 
 
 def as_in_paper(spec: Mapping[str, Any]) -> bool:
@@ -44,30 +71,24 @@ def as_in_paper(spec: Mapping[str, Any]) -> bool:
     """
     if spec.get("guard", "off") != "off" or spec.get("episodic") or spec.get("protocol", "reset") != "reset":
         return False
-    said = _hyper().get(spec["data"], {})
-    said = said.get(spec.get("source") or "", said)
-    run = {"batch_size": said.get("batch_size"), "steps": said.get("steps")}
-    if run["batch_size"] == "full":
-        run["batch_size"] = 0
-    if spec["data"] in _AT_32:
-        run["size"] = 32
-    if spec.get("method") == "tea":
-        hyper = spec.get("hyper") or {}
-        run |= {name: said.get(name) for name in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")}
-        spec = {**spec, **{name: hyper.get(name) for name in hyper if name in run}}
-    if spec.get("method") == "source":
-        del run["steps"]  # it takes none
-    return all(spec.get(name) in (None, value) for name, value in run.items() if value is not None)
+    hyper = _hyper().get(spec["data"], {})
+    hyper = hyper.get(spec.get("source") or "", hyper)
+    expected = {"batch_size": hyper.get("batch_size"), "steps": hyper.get("steps")}
+    if expected["batch_size"] == "full":
+        expected["batch_size"] = 0
+    known = declared(spec["data"])
+    if known is not None and known.paper_size:
+        expected["size"] = known.paper_size
+    if spec.get("method") == SUBJECT:
+        expected |= {name: hyper.get(name) for name in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")}
+        spec = {**spec, **{name: value for name, value in (spec.get("hyper") or {}).items() if name in expected}}
+    if spec.get("method") == SOURCE:
+        del expected["steps"]  # it takes none
+    return all(spec.get(name) in (None, value) for name, value in expected.items() if value is not None)
 
 
 def figure(
-    method: str,
-    column: str,
-    *,
-    data: str,
-    model: str,
-    source: str = "",
-    severities: Collection[int] = (5,),
+    method: str, column: str, *, data: str, model: str, source: str = "", severities: Collection[int] = (5,)
 ) -> float | None:
     """Look up a figure, in percent; None where the paper gives none. Where two tables give it, the first counts.
 
@@ -76,7 +97,7 @@ def figure(
         column: a corruption, a target domain, `clean`, `mean` or `mce`.
         data: such as cifar10-c.
         model: such as wrn-28-10.
-        source: the domain trained on, of pacs.
+        source: the domain trained on, of a set with domains.
         severities: over which the figure is.
 
     >>> figure("tea", "mean", data="cifar10-c", model="wrn-28-10", severities=[5])
@@ -84,13 +105,13 @@ def figure(
     >>> figure("tea", "fog", data="cifar10-c", model="wrn-28-10")
     87.61
     """
-    for block in _blocks():
+    wanted = {0} if column == CLEAN else set(severities)
+    for block in blocks():
         if (block["data"], block["model"], block.get("source", "")) != (data, model, source):
             continue
-        wanted = {0} if column == "clean" else set(severities)
         if set(block["severities"]) != wanted or column not in block["columns"] or method not in block["methods"]:
             continue
-        found = float(block["methods"][method][block["columns"].index(column)])
-        if not math.isnan(found):
-            return found
+        value = float(block["methods"][method][block["columns"].index(column)])
+        if not math.isnan(value):
+            return value
     return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from steep.bench.rows import Row
 from steep.report.markup import Html, el, join
-from steep.report.tables import plain
+from steep.report.words import plain
 
 BUDGET = 2_500_000  # bytes of pictures in a page; what is more stays in the files beside the rows
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -35,11 +35,11 @@ def grids(rows: Sequence[Row]) -> Html | None:
         left -= len(text)
         places.setdefault(place_of(row), []).append(row)
     several = len({place[-1] for place in places}) > 1
-    told = {(place_of(row), row.get("label")): row for row in rows if row.get("part") == "distance"}
+    distances = {(place_of(row), row.get("label")): row for row in rows if row.get("part") == "distance"}
     parts = []
-    for place, own in places.items():
-        own.sort(key=lambda row: _ORDER.index(row["kind"]) if row.get("kind") in _ORDER else len(_ORDER))
-        shown = [_picture(row, told.get((place, row.get("label")))) for row in own]
+    for place, pictures in places.items():
+        pictures.sort(key=lambda row: _ORDER.index(row["kind"]) if row.get("kind") in _ORDER else len(_ORDER))
+        shown = [_picture(row, distances.get((place, row.get("label")))) for row in pictures]
         parts.append(
             el(
                 "section",

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from steep.methods import METHODS
 from steep.report.tables import Line, Table
+from steep.report.words import declared
 
 _RUN = ("steps", "episodic", "predict", "guard")
-# TOML has no word for none. Of all other hyper-parameters that may be none, none is the default.
-_NUMBER_BY_DEFAULT = {(name, "margin_classes") for name in ("eta", "eata", "sar")} | {("tea-fast", "chains")}
 
 
 def command(table: Table, number: int = 1) -> str:
@@ -25,11 +25,19 @@ def command(table: Table, number: int = 1) -> str:
         f"--set {word(f'{_label(line)}.{name}=none')}"
         for line in table.lines
         for name, value in sorted((line.spec.get("hyper") or {}).items())
-        if value is None and (line.method, name) in _NUMBER_BY_DEFAULT and line.setting != "tuned"
+        if value is None and _default(line, name) is not None
     ]
     weights = f"--weights {word(str(table.spec['weights']))}.safetensors" if table.spec.get("weights_sha256") else ""
     words = ["steep bench", f"again-{number}.toml", f"--store runs/again-{number}", weights, *dict.fromkeys(nothing)]
     return " ".join(word for word in words if word)
+
+
+def _default(line: Line, name: str) -> Any:
+    """Give the default of a hyper-parameter. TOML has no word for none, so none where that is not it needs `--set`."""
+    if line.method not in METHODS:
+        return None
+    kind = METHODS[line.method]
+    return getattr(kind.tuned() if line.setting == "tuned" else kind(), name, None)
 
 
 def recipe(table: Table) -> str | None:
@@ -47,7 +55,8 @@ def recipe(table: Table) -> str | None:
     names, severities = shifts
     lines = ['kind = "bench"', f"about = {toml('again: ' + table.title)}", ""]
     top: dict[str, Any] = {name: spec.get(name) for name in ("data", "model", "weights", "protocol")}
-    top |= {"shifts": names, "severities": severities if spec.get("data") != "pacs" else None}
+    known = declared(spec.get("data"))
+    top |= {"shifts": names, "severities": None if known is not None and known.domains else severities}
     top |= {name: spec.get(name) for name in ("delta", "size", "channels", "limit", "precision")}
     top["batch_size"] = "full" if spec.get("batch_size") == 0 else spec.get("batch_size")
     lines += _pairs(top)
@@ -59,10 +68,10 @@ def recipe(table: Table) -> str | None:
 
 
 def _method(line: Line) -> dict[str, Any]:
-    own: dict[str, Any] = {"method": line.method, "settings": [line.setting]}
-    own["seeds"] = sorted({row["spec"].get("seed", 0) for row in line.rows})
-    own |= {name: line.spec.get(name) for name in _RUN}
-    return own | dict(sorted((line.spec.get("hyper") or {}).items()))
+    settings: dict[str, Any] = {"method": line.method, "settings": [line.setting]}
+    settings["seeds"] = sorted({row["spec"].get("seed", 0) for row in line.rows})
+    settings |= {name: line.spec.get(name) for name in _RUN}
+    return settings | dict(sorted((line.spec.get("hyper") or {}).items()))
 
 
 def _label(line: Line) -> str:

@@ -12,16 +12,7 @@ from steep.bench.rows import read as read_rows
 from steep.errors import InputError
 from steep.files import file_sha256
 from steep.report.charts import read as read_flat
-from steep.report.tables import plain
-
-KEPT_BUFFER = "kept-buffer"
-"""The one benchmark of accuracy rather than of speed: the results page shows it."""
-
-BUFFER = frozenset({"data", "model", "method", "order", "kept", "mean", "n"})
-TRAINING = frozenset(
-    {"architecture", "data", "image_shape", "epochs", "seed", "accuracy", "test_images", "device", "history"}
-)
-"""What a row of a kind has to hold."""
+from steep.report.words import plain
 
 
 @dataclass(frozen=True)
@@ -32,14 +23,7 @@ class Source:
     sha256: str
     rows: tuple[Row, ...]  # of steep bench
     analyses: tuple[Row, ...]  # of steep analyze: those with the key `analysis`
-    buffers: tuple[Row, ...] = ()  # of benchmarks/kept_buffer.py
-    trainings: tuple[Row, ...] = ()  # of steep train
     file: Path | None = field(default=None, repr=False)  # for links from a page that lies beside it
-
-    @property
-    def count(self) -> int:
-        """How many rows there are, of all kinds."""
-        return len(self.rows) + len(self.analyses) + len(self.buffers) + len(self.trainings)
 
 
 @dataclass(frozen=True)
@@ -67,10 +51,10 @@ def read(paths: Sequence[Path]) -> Runs:
     """
     files: dict[Path, Path] = {}  # resolved → as named
     notes: list[str] = []
-    left: list[str] = []  # of a script in benchmarks/
+    left: list[str] = []  # rows of another kind
     for path in paths:
         for file in _files(path):
-            if _foreign(file):
+            if _is_other_kind(file):
                 left.append(_name(file, 0))
                 continue
             if file.resolve() in files:
@@ -80,7 +64,7 @@ def read(paths: Sequence[Path]) -> Runs:
         notes.append(f"{', '.join(left)}: measurements that are not of cells; left out")
     names = _names(list(files))
     sources = [_source(name, file) for name, file in zip(names, files.values(), strict=True)]
-    empty = [source.name for source in sources if not source.count]
+    empty = [source.name for source in sources if not source.rows and not source.analyses]
     if len(empty) == len(sources):
         raise InputError(
             f"report: expected at least one row, got none in {', '.join(empty) or 'no file'}. "
@@ -102,10 +86,6 @@ def _files(path: Path) -> list[Path]:
 
 def _source(name: str, path: Path) -> Source:
     first = _first(path)
-    if (kept := first.get("benchmark") == KEPT_BUFFER) or _training(first):
-        found = tuple({**row, "run": name} for row in _whole(path, BUFFER if kept else TRAINING))
-        buffers, trainings = (found, ()) if kept else ((), found)
-        return Source(name, file_sha256(path), (), (), buffers=buffers, trainings=trainings, file=path)
     flat = "analysis" in first and "spec" not in first  # those of cells have one
     rows = read_flat(path) if flat else read_rows(path)
     return Source(
@@ -118,33 +98,11 @@ def _source(name: str, path: Path) -> Source:
     )
 
 
-def _foreign(path: Path) -> bool:
-    """Tell measurements of another kind, as scripts in benchmarks/ write them, from rows of cells and analyses."""
+def _is_other_kind(path: Path) -> bool:
+    """Tell rows of a training or of a script in benchmarks/ from rows of cells and analyses."""
     first = _first(path)
-    if first.get("benchmark") == KEPT_BUFFER or _training(first):
-        return False
-    return bool(first) and ("benchmark" in first or not {"key", "spec", "schema", "analysis", "version"} & set(first))
-
-
-def _training(first: dict[str, object]) -> bool:
-    return {"architecture", "epochs", "history"} <= first.keys()
-
-
-def _whole(path: Path, needed: frozenset[str]) -> list[Row]:
-    """Read rows that are neither cells nor of an analysis; one that is damaged or of another kind is named."""
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        lacking = sorted(needed - row.keys()) if isinstance(row, dict) else ["a JSON object"]
-        if lacking:
-            raise InputError(f"{path}: line {number} lacks {', '.join(lacking)}. Move that line out of the file")
-        found.append(row)
-    return found
+    known = {"key", "spec", "schema", "analysis", "version"} & set(first)
+    return bool(first) and ("benchmark" in first or "history" in first or not known)
 
 
 def _first(path: Path) -> dict[str, object]:

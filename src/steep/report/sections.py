@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from steep.report import claims
-from steep.report.figures import EXTRA, Figure, Record, memory
-from steep.report.formats import MISSING, entry, grid, number, signed
+from steep.report.figures import EXTRA, Figure, Record, memories
+from steep.report.formats import entry, grid
 from steep.report.markup import Html, el, join
+from steep.report.paper import CLEAN
 from steep.report.rerun import command, recipe
-from steep.report.summary import main_column, ranked
-from steep.report.tables import CLEAN, ECE, MCE, MEAN, SMALLER_IS_BETTER, SPEED, Line, Table, plain
+from steep.report.tables import ECE, MCE, MEAN, SMALLER_IS_BETTER, SPEED, Line, Table
+from steep.report.words import MISSING, number, plain, signed
 
 _NAMES = {MEAN: "mean accuracy", MCE: "mCE", ECE: "ECE", CLEAN: "clean accuracy", SPEED: "images/s"}
 _SIGNS = {claims.HOLDS: "✓", claims.FAILS: "✗", claims.NOISE: "≈", claims.UNKNOWN: "?"}
@@ -20,57 +23,64 @@ _MOST_RECORDS = 200  # in a table below a figure; more are for the file beside t
 
 
 def leaderboard(table: Table) -> Html:
-    """Rank the methods; every column sorts, by mouse and by keyboard."""
-    main = main_column(table)
-    measures = [c for c in (MEAN, MCE, ECE, CLEAN) if c in table.columns]
-    heads = [_sorter("method", "text", first="ascending")]
-    for column in measures:
-        better = "ascending" if column in SMALLER_IS_BETTER else "descending"
-        heads.append(_sorter(_NAMES[column], "number", first=better, now=better if column == main else None))
-        if _with_paper(table, column):
-            heads += [_sorter("paper", "number", first=better), _sorter("Δ", "number", first="descending")]
-    memories = {line.name: memory(line)[0] for line in table.lines}
-    heads.append(_sorter(_NAMES[SPEED], "number", first="descending"))
-    if any(gib is not None for gib in memories.values()):
-        heads.append(_sorter("GiB", "number", first="ascending"))
-    heads += [_sorter("seeds", "number", first="descending"), _sorter("answers", "text", first="ascending")]
-    lines = [_ranked_line(table, line, measures, main, memories) for line in ranked(table)]
+    """Rank the methods; every column sorts, by mouse and by keyboard. A column that says nothing is left out."""
+    columns = list(_board(table))
+    lines = [el("tr", *(column.cell(line) for column in columns)) for line in table.ranked()]
     caption = el("caption", f"Methods on {table.title}: mean ± standard deviation over seeds", class_="sr")
+    heads = [_sorter(column.name, column.kind, column.first, column.now) for column in columns]
     body = el("table", caption, el("thead", el("tr", *heads)), el("tbody", *lines), class_="board sortable")
     return el("div", body, class_="wide", tabindex="0", role="region", aria_label=f"leaderboard, {table.title}")
 
 
-def _ranked_line(
-    table: Table, line: Line, measures: Sequence[str], main: str, memories: Mapping[str, float | None]
-) -> Html:
-    cells = [el("th", line.name, scope="row", data_value=line.name.lower())]
-    for column in measures:
-        value = line.values[column]
-        mean = value.ours.mean if value.ours is not None else None
-        best = line.name in table.best(column)
-        bar = f"--share: {mean:.1f}%" if column == main and mean is not None and mean == mean else None
-        kind = " ".join(word for word in ("best" if best else "", "bar" if bar else "") if word) or None
-        cells.append(el("td", entry(line, column), class_=kind, style=bar, data_value=_sortable(mean)))
-        if _with_paper(table, column):
-            paper, away = value.paper, value.difference
-            cells.append(el("td", number(paper), class_="paper", data_value=_sortable(paper)))
-            text = "–" if away is None else "NaN" if away != away else signed(away)
-            cells.append(el("td", text, class_="paper", data_value=_sortable(away)))
-    speed = line.values[SPEED].ours if SPEED in line.values else None
-    cells.append(el("td", entry(line, SPEED), data_value=_sortable(speed.mean if speed else None)))
-    if any(gib is not None for gib in memories.values()):
-        cells.append(el("td", number(memories[line.name]), data_value=_sortable(memories[line.name])))
-    cells += [el("td", line.seeds, data_value=line.seeds), el("td", line.predict, data_value=line.predict)]
-    return el("tr", *cells)
+@dataclass(frozen=True)
+class _Column:
+    """One column of the leaderboard: its heading, how it sorts, and its cell of a line."""
+
+    name: str
+    cell: Callable[[Line], Html]
+    first: str = "descending"
+    kind: str = "number"
+    now: str | None = None
 
 
-def _sorter(name: str, kind: str, *, first: str, now: str | None = None) -> Html:
+def _board(table: Table) -> Iterator[_Column]:
+    yield _Column(
+        "method", lambda line: el("th", line.name, scope="row", data_value=line.name.lower()), "ascending", "text"
+    )
+    for column in (c for c in (MEAN, MCE, ECE, CLEAN) if c in table.columns and table.has(c)):
+        better = "ascending" if column in SMALLER_IS_BETTER else "descending"
+        now = better if column == table.main_column else None
+        yield _Column(_NAMES[column], functools.partial(_measure, table, column), better, now=now)
+        if table.has_paper(column):
+            yield _Column("paper", functools.partial(_paper, column, "paper", number), better)
+            yield _Column("Δ", functools.partial(_paper, column, "difference", signed))
+    if table.has(SPEED):
+        yield _Column(_NAMES[SPEED], functools.partial(_measure, table, SPEED))
+    if gib := memories(table):
+        yield _Column(
+            "GiB",
+            lambda line: el("td", number(gib.get(line.name)), data_value=_sortable(gib.get(line.name))),
+            "ascending",
+        )
+    if len({line.seeds for line in table.lines}) > 1 or table.lines[0].seeds > 1:
+        yield _Column("seeds", lambda line: el("td", line.seeds, data_value=line.seeds))
+    if len({line.predict for line in table.lines}) > 1:
+        yield _Column("answers", lambda line: el("td", line.predict, data_value=line.predict), "ascending", "text")
+
+
+def _measure(table: Table, column: str, line: Line) -> Html:
+    best = "best" if line.name in table.best(column) else None
+    return el("td", entry(line, column), class_=best, data_value=_sortable(line.mean(column)))
+
+
+def _paper(column: str, what: str, write: Callable[[float | None], str], line: Line) -> Html:
+    value: float | None = getattr(line.values[column], what)
+    return el("td", write(value), class_="paper", data_value=_sortable(value))
+
+
+def _sorter(name: str, kind: str, first: str, now: str | None) -> Html:
     button = el("button", name, el("span", class_="arrow", aria_hidden="true"), type="button")
     return el("th", button, scope="col", data_kind=kind, data_first=first, aria_sort=now or "none")
-
-
-def _with_paper(table: Table, column: str) -> bool:
-    return any(line.values[column].paper is not None for line in table.lines)
 
 
 def _sortable(value: float | None) -> str:
@@ -127,8 +137,8 @@ def no_charts(why: str) -> Html:
 
 def claimed(table: Table) -> Html | None:
     """Hold the paper's claims against the rows; None where the rows allow none."""
-    found = claims.of(table)
-    if not found:
+    checked = claims.of(table)
+    if not checked:
         return None
     head = el("tr", *(el("th", name, scope="col") for name in ("claim", "on these rows", "")))
     body = [
@@ -136,9 +146,13 @@ def claimed(table: Table) -> Html | None:
             "tr",
             el("th", claim.text, scope="row"),
             el("td", claim.here),
-            el("td", f"{_SIGNS[claim.verdict]} {claim.verdict}", class_="holds" if claim.holds else "fails"),
+            el(
+                "td",
+                f"{_SIGNS[claim.verdict]} {claim.verdict}",
+                class_="holds" if claim.verdict == claims.HOLDS else "fails",
+            ),
         )
-        for claim in found
+        for claim in checked
     ]
     caption = el("caption", "What the paper claims of TEA, and whether it holds here", class_="sr")
     whole = el("table", caption, el("thead", head), el("tbody", *body), class_="claims")

@@ -2,96 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from steep.bench.grids import begun
 from steep.bench.rows import Row
-from steep.report.formats import number, signed
 from steep.report.noise import Measured, accuracy, places
-from steep.report.tables import CLEAN, MEAN, SMALLER_IS_BETTER, Line, Table, plain, short
-
-_APART = {
-    "precision": "{}",
-    "weights_sha256": "weights {}",
-    "batch_size": "batch {}",
-    "delta": "delta {}",
-    "channels": "{} channels",
-}
-"""What may tell two tables of one title apart, and how it is written."""
-
-
-def main_column(table: Table) -> str:
-    """Name the column a table is ranked by: the mean, or clean accuracy where nothing else was run."""
-    return MEAN if MEAN in table.columns else CLEAN
-
-
-def ranked(table: Table, column: str | None = None) -> list[Line]:
-    """Sort lines, best first; what is missing or NaN comes last, in the order it was."""
-    column = column or main_column(table)
-    sign = 1 if column in SMALLER_IS_BETTER else -1
-
-    def place(line: Line) -> tuple[bool, float]:
-        ours = line.values[column].ours if column in line.values else None
-        known = ours is not None and ours.mean == ours.mean
-        return (not known, sign * ours.mean if known and ours is not None else 0.0)
-
-    return sorted(table.lines, key=place)
-
-
-def titled(table: Table) -> str:
-    """Give a table's title, and in it what else tells two tables of one model and data apart."""
-    limit, size = table.spec.get("limit"), table.spec.get("size")
-    more = [f"{size} pixels" if size else "", f"first {limit:,} images" if limit else ""]
-    return ", ".join([table.title, *filter(None, more)])
-
-
-def titles(tables: Sequence[Table], names: Mapping[str, str] | None = None) -> dict[int, str]:
-    """Give each table's title by its id; of those that share one, with what they differ in.
-
-    Where one model was trained more than once, every table under the same protocol says which it is of: by the first
-    twelve digits of its weights, or by the name that `names` has for them.
-    """
-    alike: dict[str, list[Table]] = {}
-    trained: dict[tuple[str, ...], set[str]] = {}
-    for table in tables:
-        alike.setdefault(titled(table), []).append(table)
-        trained.setdefault(_trained(table), set()).add(str(table.spec.get("weights_sha256")))
-    found = {}
-    for title, own in alike.items():
-        differ = {name for name in _APART if len({str(table.spec.get(name)) for table in own}) > 1}
-        for table in own:
-            apart = differ | ({"weights_sha256"} if len(trained[_trained(table)]) > 1 else set())
-            weights = str(table.spec.get("weights_sha256"))[:12]
-            spec = {**table.spec, "weights_sha256": (names or {}).get(weights, weights)}
-            said = [_APART[name].format(spec.get(name)) for name in _APART if name in apart]
-            found[id(table)] = ", ".join([title, *said])
-    return found
-
-
-def _trained(table: Table) -> tuple[str, ...]:
-    """Name what a model was trained for: tables that share it may be of different trainings."""
-    return tuple(str(table.spec.get(name)) for name in ("data", "source", "model", "size", "protocol"))
+from steep.report.paper import CLEAN
+from steep.report.tables import MEAN, Line, Table
+from steep.report.words import number, plain, short, signed
 
 
 def headline(table: Table) -> str:
-    """Say in a sentence or two who leads, by how much, and what the paper says."""
-    column = main_column(table)
-    first, *others = ranked(table)
-    ours = first.values[column].ours if column in first.values else None
-    if ours is None or ours.mean != ours.mean:
+    """Say in a sentence or two who leads, by how much and how sure, and what the paper says."""
+    column = table.main_column
+    first, *others = table.ranked()
+    mean = first.mean(column)
+    if mean is None:
         return "No method has run on every shift yet, so there is no average to compare."
     shifts = "1 shift" if len(table.shifts) == 1 else f"{len(table.shifts)} shifts"
     over = f"over {shifts}" if column == MEAN else "on the clean test set"
-    verb = "leads with" if others else "has"
-    text = f"{first.name} {verb} {number(ours.mean)} % accuracy {over}"
-    source = next((line for line in others if line.method == "source"), None)
-    if others and others[0] is not source and (ahead := _ahead(table, first, others[0])) is not None:
-        text += f", {ahead} against {others[0].name}" + ("" if ahead.side else " (within noise)")
-    base = source.values[column].ours if source is not None else None
-    if source is not None and base is not None and base.mean == base.mean:
-        text += f", {signed(ours.mean - base.mean)} points against the source model ({number(base.mean)} %"
-        ahead = _ahead(table, first, source)
-        text += "; within noise)" if ahead is not None and not ahead.side else ")"
+    text = f"{first.name} {'leads with' if others else 'has'} {number(mean)} % accuracy {over}"
+    source = table.source
+    if others and others[0] is not source:
+        text += _against(table, first, others[0], others[0].name)
+    base = None if source is None or source is first else source.mean(column)
+    if source is not None and base is not None:
+        text += _against(table, first, source, f"the source model ({number(base)} %)")
     value = first.values[column]
     if value.paper is not None and value.difference is not None:
         where = " on whole sets" if table.spec.get("limit") else ""
@@ -101,13 +37,22 @@ def headline(table: Table) -> str:
     return text + "."
 
 
-def _ahead(table: Table, first: Line, other: Line) -> Measured | None:
-    """Measure how far one line is ahead of another; of streams, and of a line that lacks a shift, rows do not tell."""
-    column = main_column(table)
-    if other.values[column].ours is None:
+def _against(table: Table, first: Line, other: Line, name: str) -> str:
+    """Write how far one line is ahead of another; how sure that is only where rows say it."""
+    ours, theirs = (line.mean(table.main_column) for line in (first, other))
+    if ours is None or theirs is None:
+        return ""
+    away = lead(table, first, other)
+    return f"; against {name}: {signed(ours - theirs, 1) + ' points' if away is None else away}"
+
+
+def lead(table: Table, first: Line, other: Line) -> Measured | None:
+    """Measure how far one line is ahead of another; None of streams and of a line that lacks a shift."""
+    column = table.main_column
+    if other.mean(column) is None:
         return None
-    own, theirs = (accuracy(places(line, table.severities, clean=column == CLEAN)) for line in (first, other))
-    return None if own is None or theirs is None else own - theirs
+    ours, theirs = (accuracy(places(line, table.severities, clean=column == CLEAN)) for line in (first, other))
+    return None if ours is None or theirs is None else ours - theirs
 
 
 def facts(rows: Sequence[Row]) -> dict[str, str]:
@@ -115,7 +60,7 @@ def facts(rows: Sequence[Row]) -> dict[str, str]:
     specs = [row["spec"] for row in rows]
     env = [row.get("env") or {} for row in rows]
     seconds = [float(row["seconds"]) for row in rows if isinstance(row.get("seconds"), (int, float))]
-    found = {
+    known = {
         "data": _every(spec["data"] for spec in specs),
         "model": _every(spec.get("model") for spec in specs),
         "methods": _every(spec.get("label") or spec["method"] for spec in specs),
@@ -129,12 +74,12 @@ def facts(rows: Sequence[Row]) -> dict[str, str]:
             f"{name} {version}" for e in env for name, version in sorted((e.get("versions") or {}).items())
         ),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in known.items() if value}
 
 
 def facts_of_analyses(rows: Sequence[Row]) -> dict[str, str]:
     """Say the same of flat rows, for a page that has no others."""
-    found = {
+    known = {
         "analyses": _every(row["analysis"] for row in rows),
         "data": _every(row.get("data") for row in rows),
         "model": _every(row.get("model") for row in rows),
@@ -144,12 +89,11 @@ def facts_of_analyses(rows: Sequence[Row]) -> dict[str, str]:
         "commit": _every(short(row["commit"]) for row in rows if row.get("commit")),
         "versions": _every(f"steep {row['steep']}" for row in rows if row.get("steep")),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in known.items() if value}
 
 
-def _every(values: object) -> str:
-    kinds = dict.fromkeys(plain(value) for value in values if value)  # type: ignore[attr-defined]
-    return ", ".join(kinds)
+def _every(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(plain(value) for value in values if value))
 
 
 def _when(rows: Sequence[Row]) -> str:

@@ -7,18 +7,20 @@ shifts of which it lacks one. Of a bench that is not whole the table says so.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from steep.bench.grids import begun
 from steep.bench.rows import Row
 from steep.errors import InputError
-from steep.report.paper import as_in_paper, benchmark, figure
-from steep.report.statistics import Spread, mean_corruption_error, pooled_ece
+from steep.metrics import SeedSummary, mean_corruption_error, over_seeds
+from steep.report.noise import Point, pooled_bars
+from steep.report.paper import CLEAN, SOURCE, as_in_paper, benchmark, figure, has_every_shift
+from steep.report.words import counted, declared, heading, plain, short
 
-CLEAN = "clean"
 MEAN, MCE, ECE, SPEED = "mean", "mCE", "ECE", "images/s"
 SMALLER_IS_BETTER = (MCE, ECE)
 
@@ -31,14 +33,12 @@ _GROUP = (
 )
 _VARIANT = ("method", "setting", "predict", "steps", "episodic", "guard")
 
-Point: TypeAlias = tuple[str, int]  # (shift, severity)
-
 
 @dataclass(frozen=True)
 class Value:
     """One entry, in percent (images/s apart): ours over seeds, and the paper's; None where there is none."""
 
-    ours: Spread | None
+    ours: SeedSummary | None
     paper: float | None = None
 
     @property
@@ -60,6 +60,11 @@ class Line:
     spec: Mapping[str, Any] = field(default_factory=dict)  # of its first cell
     rows: tuple[Row, ...] = field(default=(), repr=False, compare=False)  # what it is made of
 
+    def mean(self, column: str) -> float | None:
+        """Give its number in a column; None where there is none, or where it is NaN."""
+        ours = self.values[column].ours if column in self.values else None
+        return None if ours is None or math.isnan(ours.mean) else ours.mean
+
 
 @dataclass(frozen=True)
 class Table:
@@ -78,24 +83,36 @@ class Table:
         """Every row the table is made of."""
         return [row for line in self.lines for row in line.rows]
 
+    @property
+    def source(self) -> Line | None:
+        """The line of the source model, which the others are compared with."""
+        return next((line for line in self.lines if line.method == SOURCE), None)
+
+    @property
+    def main_column(self) -> str:
+        """The column it is ranked by: the mean, or clean accuracy where nothing else was run."""
+        return MEAN if MEAN in self.columns else CLEAN
+
+    def ranked(self) -> list[Line]:
+        """Sort lines, best first; what is missing or NaN comes last, in the order it was."""
+        means = {line.name: line.mean(self.main_column) for line in self.lines}
+        return sorted(self.lines, key=lambda line: math.inf if (mean := means[line.name]) is None else -mean)
+
     def best(self, column: str) -> frozenset[str]:
         """Name the lines that are best in a column."""
-        found = {line.name: line.values[column].ours for line in self.lines}
-        known = {name: round(ours.mean, 2) for name, ours in found.items() if ours and ours.mean == ours.mean}
-        if not known or column == SPEED:
+        means = {line.name: round(mean, 2) for line in self.lines if (mean := line.mean(column)) is not None}
+        if not means or column == SPEED:
             return frozenset()
-        top = min(known.values()) if column in SMALLER_IS_BETTER else max(known.values())
-        return frozenset(name for name, value in known.items() if value == top)
+        top = min(means.values()) if column in SMALLER_IS_BETTER else max(means.values())
+        return frozenset(name for name, value in means.items() if value == top)
 
+    def has(self, column: str) -> bool:
+        """Tell whether any line has a number in a column."""
+        return any(column in line.values and line.values[column].ours is not None for line in self.lines)
 
-def short(commit: object) -> str:
-    """Shorten a commit; that its tree had changes stays.
-
-    >>> short("1c0a1c726cc5e6faf4d63c410c3a95483c552f7e-dirty"), short("1c0a1c726cc5e6faf4d63c410c3a95483c552f7e")
-    ('1c0a1c726cc5-dirty', '1c0a1c726cc5')
-    """
-    text = plain(commit)
-    return text[:12] + ("-dirty" if text.endswith("-dirty") else "")
+    def has_paper(self, column: str) -> bool:
+        """Tell whether the paper has a figure for any line in a column."""
+        return any(column in line.values and line.values[column].paper is not None for line in self.lines)
 
 
 def build(rows: Iterable[Row]) -> list[Table]:
@@ -126,10 +143,10 @@ def build(rows: Iterable[Row]) -> list[Table]:
 
 def _twice(rows: Sequence[Row], again: Mapping[str, Sequence[bool]]) -> list[str]:
     """Say how many of some cells were run more than once, and of how many that changed the accuracy."""
-    own = [again[row["key"]] for row in rows if row["key"] in again]
-    changed = sum(map(any, own))
+    repeated = [again[row["key"]] for row in rows if row["key"] in again]
+    changed = sum(map(any, repeated))
     other = f" ({changed} of them with another accuracy)" if changed else ""
-    return [f"{len(own)} cells were run more than once{other}; the latest counts"] if own else []
+    return [f"{len(repeated)} cells were run more than once{other}; the latest counts"] if repeated else []
 
 
 def by_severity(table: Table) -> list[Table]:
@@ -149,10 +166,10 @@ class _Group:
         for row in rows:
             variants.setdefault(_variant(row), []).append(row)
         self.variants = dict(zip(_names(list(variants)), variants.values(), strict=True))
-        self.points = {name: _points(own) for name, own in self.variants.items()}
-        every = {point for own in self.points.values() for found in own.values() for point in found}
+        self.points = {name: _points(cells) for name, cells in self.variants.items()}
+        every = {point for seeds in self.points.values() for points in seeds.values() for point in points}
         self.clean = any(shift == CLEAN for shift, _ in every)
-        self.shifts = _ordered({shift for shift, _ in every if shift != CLEAN})
+        self.shifts = _ordered({shift for shift, _ in every if shift != CLEAN}, self.spec["data"])
         self.severities = tuple(sorted({severity for shift, severity in every if shift != CLEAN}))
 
     def tables(self) -> list[Table]:
@@ -168,11 +185,13 @@ class _Group:
         if self.shifts:
             columns += [MEAN, MCE]
         columns += [ECE, SPEED]
-        source = next((n for n, rows in self.variants.items() if rows[0]["spec"].get("method") == "source"), None)
+        source = next((n for n, rows in self.variants.items() if rows[0]["spec"].get("method") == SOURCE), None)
         against = self._errors(source, view) if source is not None else {}
         baseline = {shift: statistics.fmean(e.values()) for shift, e in against.items() if e}
         lines = [self._line(name, view, columns, baseline) for name in self.variants]
-        return Table(self._title(view), self._remarks(view), tuple(columns), tuple(lines), self.spec, view, self.shifts)
+        return Table(
+            heading(self.spec, view), self._remarks(view), tuple(columns), tuple(lines), self.spec, view, self.shifts
+        )
 
     def _line(self, name: str, view: tuple[int, ...], columns: Sequence[str], baseline: Mapping[str, float]) -> Line:
         rows = self.variants[name]
@@ -180,20 +199,18 @@ class _Group:
         errors = self._errors(name, view)
         seeds = sorted({row["spec"].get("seed", 0) for row in rows})
         whole = [seed for seed in seeds if self.shifts and all(seed in errors[shift] for shift in self.shifts)]
-        found: dict[str, Spread | None] = {
-            shift: Spread.of(100 * (1 - error) for error in errors[shift].values()) for shift in self.shifts
-        }
+        numbers = {shift: _summary(100 * (1 - error) for error in errors[shift].values()) for shift in self.shifts}
         if self.clean:
             clean = self._errors(name, (0,), (CLEAN,))[CLEAN]
-            found[CLEAN] = Spread.of(100 * (1 - error) for error in clean.values())
-        per_seed = {seed: {shift: errors[shift][seed] for shift in self.shifts} for seed in whole}
-        found[MEAN] = Spread.of(100 * (1 - statistics.fmean(own.values())) for own in per_seed.values())
-        mces = [mean_corruption_error(own, baseline) for own in per_seed.values()]
-        found[MCE] = Spread.of(100 * mce for mce in mces if mce is not None)
-        found[ECE] = self._ece(rows, view, whole if self.shifts else seeds)
+            numbers[CLEAN] = _summary(100 * (1 - error) for error in clean.values())
+        per_seed = [{shift: errors[shift][seed] for shift in self.shifts} for seed in whole]
+        numbers[MEAN] = _summary(100 * (1 - statistics.fmean(by_shift.values())) for by_shift in per_seed)
+        mces = [_mce(by_shift, baseline) for by_shift in per_seed]
+        numbers[MCE] = _summary(100 * mce for mce in mces if mce is not None)
+        numbers[ECE] = self._ece(rows, view, whole if self.shifts else seeds)
         speeds = [row["images_per_s"] for row in rows if "images_per_s" in row]
-        found[SPEED] = Spread(statistics.fmean(speeds), None, len(speeds)) if speeds else None
-        values = {column: Value(found[column], self._paper(spec, column, view)) for column in columns}
+        numbers[SPEED] = SeedSummary(mean=statistics.fmean(speeds), sd=None, n=len(speeds)) if speeds else None
+        values = {column: Value(numbers[column], self._paper(spec, column, view)) for column in columns}
         setting, predict = spec.get("setting", "paper"), spec.get("predict", "")
         return Line(name, spec.get("method", ""), plain(setting), plain(predict), len(seeds), values, spec, tuple(rows))
 
@@ -201,34 +218,35 @@ class _Group:
         self, name: str, view: tuple[int, ...], shifts: Sequence[str] | None = None
     ) -> dict[str, dict[int, float]]:
         """Mean error over the severities of a view, by shift and seed; only where every severity is there."""
-        found: dict[str, dict[int, float]] = {}
+        means: dict[str, dict[int, float]] = {}
         for shift in self.shifts if shifts is None else shifts:
-            found[shift] = {}
+            means[shift] = {}
             for seed, points in self.points[name].items():
                 errors = [points[shift, severity] for severity in view if (shift, severity) in points]
                 if len(errors) == len(view):
-                    found[shift][seed] = statistics.fmean(errors)
-        return found
+                    means[shift][seed] = statistics.fmean(errors)
+        return means
 
-    def _ece(self, rows: Sequence[Row], view: tuple[int, ...], seeds: Sequence[int]) -> Spread | None:
-        """Calibration error of all sets of a view pooled into one, by seed."""
-        found = []
+    def _ece(self, rows: Sequence[Row], view: tuple[int, ...], seeds: Sequence[int]) -> SeedSummary | None:
+        """Calibration error of all sets of a view pooled into one, by seed; NaN where answers were not finite."""
+        errors = []
         for seed in seeds:
-            own = [row for row in rows if row["spec"].get("seed", 0) == seed and "calibration" in row]
+            cells = [row for row in rows if row["spec"].get("seed", 0) == seed and "calibration" in row]
             if self.shifts:
-                own = [r for r in own if r["spec"]["shift"] != CLEAN and (_long(r) or r["spec"]["severity"] in view)]
-            pooled = pooled_ece([row["calibration"] for row in own])
-            if pooled is not None:
-                found.append(100 * pooled)
-        return Spread.of(found)
+                cells = [r for r in cells if r["spec"]["shift"] != CLEAN
+                         and (_long(r) or r["spec"]["severity"] in view)]  # fmt: skip
+            bars = [row["calibration"] for row in cells]
+            pooled = None if None in bars else pooled_bars(bars)
+            if None in bars or pooled is not None:
+                errors.append(math.nan if pooled is None else 100 * pooled.ece)
+        return _summary(errors)
 
     def _paper(self, spec: Mapping[str, Any], column: str, view: tuple[int, ...]) -> float | None:
         """Find the paper's figure where ours is of the same thing: no other setting, sample or set of shifts."""
         same = spec.get("setting", "paper") == "paper" and spec.get("label") in (None, "", spec["method"])
         if not same or self._few() or not as_in_paper(spec) or column in (ECE, SPEED):
             return None
-        full = len(self.shifts) == 3 if self.spec["data"] == "pacs" else set(self.shifts) == set(benchmark())
-        if column in (MEAN, MCE) and not full:
+        if column in (MEAN, MCE) and not has_every_shift(self.spec["data"], self.shifts):
             return None
         return figure(
             spec["method"],
@@ -258,12 +276,7 @@ class _Group:
 
     def _has_figures(self, view: tuple[int, ...]) -> bool:
         where = {"data": self.spec["data"], "model": self.spec["model"], "source": self.spec["source"] or ""}
-        return any(figure("source", name, **where, severities=view) is not None for name in (MEAN, CLEAN))
-
-    def _title(self, view: tuple[int, ...]) -> str:
-        where = f"{self.spec['data']}" + (f" from {self.spec['source']}" if self.spec["source"] else "")
-        levels = ", severity " + _range(view) if any(view) else ""
-        return plain(f"{where}{levels}: {self.spec['model']}, {self.spec['protocol']}")
+        return any(figure(SOURCE, name, **where, severities=view) is not None for name in (MEAN, CLEAN))
 
     def _remarks(self, view: tuple[int, ...]) -> tuple[str, ...]:
         spec = self.spec
@@ -278,19 +291,18 @@ class _Group:
         commits = sorted({short(e["commit"]) for e in env if e.get("commit")})
         versions = sorted({str(e["versions"]["steep"]) for e in env if e.get("versions")})
         images = sorted({int(row["n"]) for row in self.rows})
-        counts = " to ".join(f"{n:,}" for n in dict.fromkeys((images[0], images[-1])))
         weights = f"{spec['weights']} ({spec['weights_sha256'][:12]})" if spec["weights_sha256"] else spec["weights"]
         remarks = [
             "accuracy in percent; " + ", ".join(str(part) for part in how if part),
             f"settings: {', '.join(settings)}; weights {weights}",
-            f"{len(self.rows)} cells, n = {counts} images each; "
+            f"{len(self.rows)} cells, n = {counted(images)} images each; "
             f"on {', '.join(devices) or 'an unknown device'}"
             + (f"; commit {', '.join(commits)}" if commits else "")
             + (f"; steep {', '.join(versions)}" if versions else ""),
         ]
         if len(versions) > 1 or len(commits) > 1:
             remarks.append("rows of several versions of steep stand side by side: a difference may be the code's")
-        if not any(row["spec"].get("method") == "source" for row in self.rows):
+        if not any(row["spec"].get("method") == SOURCE for row in self.rows):
             remarks.append("mCE needs the source model's rows, which are not here")
         bad = sum(bool(row.get("nonfinite")) for row in self.rows)
         if bad:
@@ -309,8 +321,30 @@ class _Group:
             remarks.append("no figure of the paper where batch, steps, size or rates are not the paper's")
         if spec["limit"] and any(self._paper(row["spec"], MEAN, view) is not None for row in self.rows):
             remarks.append("the paper's figures are of whole sets: what learns along a stream has had more of it there")
-        said = sorted({note for row in self.rows for note in row.get("notes", ()) if "no Fisher" in note})
-        return tuple(map(plain, (*remarks, *said, *self.notes)))
+        from_rows = sorted({note for row in self.rows for note in row.get("notes", ())})
+        return tuple(map(plain, (*remarks, *from_rows, *self.notes)))
+
+
+def _summary(values: Iterable[float]) -> SeedSummary | None:
+    """Summarise a number over seeds; None where there is none, NaN where one of them is NaN."""
+    every = list(values)
+    if not all(map(math.isfinite, every)):
+        return SeedSummary(mean=math.nan, sd=None, n=len(every))
+    return over_seeds(every) if every else None
+
+
+def _mce(errors: Mapping[str, float], source: Mapping[str, float]) -> float | None:
+    """Mean corruption error of errors that are means over severities; None where the source model has none to compare.
+
+    >>> _mce({"fog": 0.25, "snow": 0.25}, {"fog": 0.5, "snow": 0.25})
+    0.75
+    """
+    if not errors or any(not source.get(name) for name in errors):
+        return None
+    if not all(map(math.isfinite, errors.values())):
+        return math.nan
+    ours, theirs = ({name: {1: by_shift[name]} for name in errors} for by_shift in (errors, source))
+    return mean_corruption_error(ours, theirs)
 
 
 def _refuse_broken(row: Row) -> None:
@@ -331,19 +365,19 @@ def _same(one: float, other: float) -> bool:
 
 def _points(rows: Sequence[Row]) -> dict[int, dict[Point, float]]:
     """Errors of one method by seed, shift and severity; a stream's segments of one kind are averaged by images."""
-    found: dict[int, dict[Point, float]] = {}
+    by_seed: dict[int, dict[Point, float]] = {}
     for row in rows:
         spec = row["spec"]
-        own = found.setdefault(spec.get("seed", 0), {})
+        errors = by_seed.setdefault(spec.get("seed", 0), {})
         if not _long(row):
-            own[plain(spec["shift"]), spec["severity"]] = 1 - row["accuracy"]
+            errors[plain(spec["shift"]), spec["severity"]] = 1 - row["accuracy"]
             continue
         kinds: dict[Point, list[tuple[int, float]]] = {}
         for segment in row["segments"]:
             kinds.setdefault((plain(segment["name"]), segment["severity"]), []).append((segment["n"], segment["error"]))
         for point, parts in kinds.items():
-            own[point] = sum(n * error for n, error in parts) / sum(n for n, _ in parts)
-    return found
+            errors[point] = sum(n * error for n, error in parts) / sum(n for n, _ in parts)
+    return by_seed
 
 
 def _long(row: Row) -> bool:
@@ -369,26 +403,13 @@ def _names(variants: Sequence[tuple[Any, ...]]) -> list[str]:
     return names
 
 
-def plain(text: object) -> str:
-    """Give text from a row as one line without control characters: a store may come from a stranger.
-
-    >>> plain("tea\\n\\x1b[31m"), plain("Δ ± 0.5")
-    ('tea��[31m', 'Δ ± 0.5')
-    """
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text))
-
-
-def _ordered(shifts: set[str]) -> tuple[str, ...]:
-    order = {name: index for index, name in enumerate((*benchmark(), "photo", "art_painting", "cartoon", "sketch"))}
+def _ordered(shifts: set[str], data: object) -> tuple[str, ...]:
+    known = declared(data)
+    order = {name: index for index, name in enumerate((*benchmark(), *(known.domains if known else ())))}
     return tuple(sorted(shifts, key=lambda name: (order.get(name, len(order)), name)))
-
-
-def _range(view: Sequence[int]) -> str:
-    whole = list(view) == list(range(view[0], view[-1] + 1))
-    return f"{view[0]}–{view[-1]}" if whole and len(view) > 1 else ", ".join(map(str, view))
 
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple(sorted((str(name), repr(own)) for name, own in value.items()))
+        return tuple(sorted((str(name), repr(item)) for name, item in value.items()))
     return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from steep.bench.rows import Row
-from steep.report.claims.verdict import UNKNOWN, Claim
+from steep.report.claims import UNKNOWN, Claim
 from steep.report.tables import Table
 from tools.results_page.claims.calibrated import best_calibrated
 from tools.results_page.claims.energy import correlates
@@ -52,22 +52,22 @@ def _of_each(
     trainings: dict[str, list[Table]] = {}
     for table in tables:
         trainings.setdefault(_weights(table), []).append(table)
-    decided: dict[tuple[str, str], list[Claim]] = {}
-    for weights, own in trainings.items():
-        for claim in claims(own):
+    by_claim: dict[tuple[str, str], list[Claim]] = {}
+    for weights, of_training in trainings.items():
+        for claim in claims(of_training):
             if claim.verdict != UNKNOWN:
-                decided.setdefault((claim.text, claim.where), []).append(replace(claim, weights=weights))
-    told = [decided.pop((claim.text, claim.where), [claim]) for claim in together]
-    return [claim for own in (*told, *decided.values()) for claim in own]
+                by_claim.setdefault((claim.text, claim.where), []).append(replace(claim, weights=weights))
+    checked = [by_claim.pop((claim.text, claim.where), [claim]) for claim in together]
+    return [claim for claims_of_one in (*checked, *by_claim.values()) for claim in claims_of_one]
 
 
 def _several(tables: Iterable[Table]) -> set[str]:
     """Give the weights of models that were trained more than once for the same thing: theirs have to be named."""
-    found: dict[tuple[object, ...], set[str]] = {}
+    by_kind: dict[tuple[object, ...], set[str]] = {}
     for table in tables:
         kind = tuple(table.spec.get(name) for name in ("data", "model", "source", "size"))
-        found.setdefault(kind, set()).add(_weights(table))
-    return {weights for own in found.values() if len(own) > 1 for weights in own}
+        by_kind.setdefault(kind, set()).add(_weights(table))
+    return {weights for digests in by_kind.values() if len(digests) > 1 for weights in digests}
 
 
 def _weights(table: Table) -> str:

@@ -1,7 +1,8 @@
 """TEA is the best calibrated of source, TENT, SHOT and TEA: by expected and by maximum calibration error.
 
 The paper calls the maximum calibration error MCE. It has nothing to do with mCE, the mean corruption error. It is the
-gap of one bin, often of the emptiest: how many answers lie in it is said, and its standard error decides.
+gap of one bin, often of the emptiest: how many answers lie in it is shown, and its standard error decides. There are
+ten bins, as in the published code. That averages the errors of batches; ours are of all answers pooled.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ from dataclasses import dataclass
 
 from steep import recipes
 from steep.bench.rows import Row
-from steep.report.claims.verdict import Claim, decided, line_of, missing, origin, told
-from steep.report.formats import number
+from steep.report.claims import Claim, decide, line_of, origin, provenance
 from steep.report.noise import Calibration, Measured, calibrated, calibration, places, whole_seeds
-from steep.report.paper import benchmark
+from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Table
-from tools.results_page.claims.choosing import MODEL, about, limited
+from steep.report.words import model_title, number
+from tools.results_page.claims.choosing import MODEL, about, limited, missing, named
 
-COMPARED = ("source", "tent", "shot", "tea")
-_SETS = {"clean": "CIFAR-10, clean", "corrupted": "cifar10-c, 15 corruptions at severity 5 as one set"}
+COMPARED: tuple[str, ...] = tuple(recipes.paper()["claims"]["calibration_compared"])
+DATA, BINS = "cifar10-c", "reliability"
+_SETS = {
+    "clean": f"CIFAR-10, clean images · {model_title(MODEL)}",
+    "corrupted": f"{named(DATA, severities=(5,))}, 15 corruptions as one set · {model_title(MODEL)}",
+}
 
 
 @dataclass(frozen=True)
-class _Found:
-    errors: Mapping[str, Calibration]
+class _Measured:
+    errors: Mapping[str, Calibration]  # of ten bins
+    finer: Mapping[str, Calibration]  # of 15, where rows hold them
     origin: str
     limit: int | None
 
@@ -34,55 +40,60 @@ def best_calibrated(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterato
     paper = recipes.paper()["claims"]
     for kind, where in _SETS.items():
         texts = {
-            "expected": "TEA has the lowest expected calibration error (ECE) of source, TENT, SHOT and TEA",
-            "maximum": "TEA has the lowest maximum calibration error (the paper's MCE, not mCE) of these four",
+            "expected": "TEA has the lowest expected calibration error (ECE, ten bins) of source, TENT, SHOT and TEA",
+            "maximum": "TEA has the lowest maximum calibration error (the paper's MCE; ten bins) of these four",
         }
-        said = {"expected": paper["ece_reduction"], "maximum": paper["mce_reduction"]}
-        found = _bench(tables, kind) or _analysed(analyses, kind)
+        printed = {"expected": paper["ece_reduction"], "maximum": paper["mce_reduction"]}
+        measured = _bench(tables, kind) or _analysed(analyses, kind)
         for name, text in texts.items():
-            if found is None:
-                yield missing(text, f"{where}, {MODEL}", f"no rows of {', '.join(COMPARED)} there")
+            if measured is None:
+                yield missing(text, where, f"no rows of {', '.join(COMPARED)} there")
                 continue
-            values: dict[str, Measured] = {who: getattr(own, name) for who, own in found.errors.items()}
-            own = values["tea"]
-            rival = min((who for who in values if who != "tea"), key=lambda who: values[who].value)
+            values: dict[str, Measured] = {who: getattr(errors, name) for who, errors in measured.errors.items()}
+            ours = values[SUBJECT]
+            rival = min((who for who in values if who != SUBJECT), key=lambda who: values[who].value)
             here = ", ".join(f"{who} {number(value.value)}" for who, value in values.items())
-            here += f"; tea {own - values[rival]} against {rival}"
+            here += f"; TEA against {rival}: {ours - values[rival]}"
             if name == "maximum":
-                here += f"; TEA's worst bin holds {found.errors['tea'].worst:,} of {found.errors['tea'].n:,} answers"
+                tea = measured.errors[SUBJECT]
+                here += f"; TEA's worst bin holds {tea.worst:,} of {tea.n:,} answers"
+                finer = ", ".join(f"{who} {number(errors.maximum.value)}" for who, errors in measured.finer.items())
+                here += f"; of 15 bins: {finer}" if finer else ""
             if kind == "clean":
-                here += f"; paper {number(-said[name])} against source"
-            part = limited(found.limit)
-            yield Claim(text, here, decided(values[rival] - own), f"{where}, {MODEL}", found.origin, part)
+                here += f"; paper, TEA against source: {number(-printed[name])}, a mean over batches"
+            part = limited(measured.limit)
+            yield Claim(text, here, decide(values[rival] - ours), where, measured.origin, part)
 
 
-def _bench(tables: Sequence[Table], kind: str) -> _Found | None:
+def _bench(tables: Sequence[Table], kind: str) -> _Measured | None:
     """Take the bins of bench rows."""
     best = None
-    for table in about(tables, "cifar10-c", MODEL):
+    for table in about(tables, DATA, MODEL):
         rows: dict[str, list[Row]] = {}
         known: dict[str, Calibration] = {}
+        finer: dict[str, Calibration] = {}
         for name in COMPARED:
             line = line_of(table, name)
             points = {} if line is None else places(line, (5,), clean=kind == "clean")
             whole = {"clean"} if kind == "clean" else set(benchmark())
-            errors = calibrated(points) if {shift for shift, _ in points} == whole else None
+            errors = calibrated(points, BINS) if {shift for shift, _ in points} == whole else None
             if errors is not None:
                 known[name] = errors
-                rows[name] = [row for own in whole_seeds(points).values() for row in own.values()]
+                finer |= {name: fifteen} if (fifteen := calibrated(points)) is not None else {}
+                rows[name] = [row for seeds in whole_seeds(points).values() for row in seeds.values()]
         if len(known) == len(COMPARED):
-            size = rows["tea"][0]["n"]
+            size = rows[SUBJECT][0]["n"]
             if best is None or size > best[0]:
-                every = [row for own in rows.values() for row in own]
-                best = (size, _Found(known, origin(every), table.spec.get("limit")))
+                every = [row for cells in rows.values() for row in cells]
+                best = (size, _Measured(known, finer, origin(every), table.spec.get("limit")))
     return None if best is None else best[1]
 
 
-def _analysed(analyses: Sequence[Row], kind: str) -> _Found | None:
-    """Take the rows of `steep analyze calibration`: its errors are of 15 bins, how sure they are is of its 10 bars."""
+def _analysed(analyses: Sequence[Row], kind: str) -> _Measured | None:
+    """Take the ten bars of `steep analyze calibration`."""
     parted: dict[tuple[object, ...], list[Row]] = {}
     for row in analyses:
-        if (row["analysis"], row.get("data"), row.get("model")) == ("calibration", "cifar10-c", MODEL):
+        if (row["analysis"], row.get("data"), row.get("model")) == ("calibration", DATA, MODEL):
             corrupted = row.get("severity") == 5 and row.get("shifts") == len(benchmark())
             if row.get("shift") == "clean" if kind == "clean" else corrupted:
                 parted.setdefault((row.get("run"), row.get("limit"), row.get("weights_sha256")), []).append(row)
@@ -90,25 +101,19 @@ def _analysed(analyses: Sequence[Row], kind: str) -> _Found | None:
         errors = {row["label"]: row for row in rows if row["part"] == "errors" and row["label"] in COMPARED}
         if len(errors) < len(COMPARED):
             continue
-        found = {}
+        measured = {}
         for name, row in errors.items():
-            bins = [own for own in rows if own["part"] == "bin" and own["label"] == name]
+            bins = [bar for bar in rows if bar["part"] == "bin" and bar["label"] == name]
             bars = {
-                "counts": [own["n"] for own in bins],
-                **{what: [own[what] or 0.0 for own in bins] for what in ("confidence", "accuracy")},
+                "counts": [bar["n"] for bar in bins],
+                **{what: [bar[what] or 0.0 for bar in bins] for what in ("confidence", "accuracy")},
             }
-            sure = calibration([bars], row["seeds"])
-            if sure is None or row["ece"] != row["ece"]:
-                break  # answers that are not finite have no bins
-            found[name] = Calibration(
-                Measured(100 * row["ece"], sure.expected.error),
-                Measured(100 * row["mce"], sure.maximum.error),
-                sure.worst,
-                sure.n,
-            )
-        if len(found) < len(errors):
+            calibrated_bars = calibration([bars], row["seeds"])
+            if calibrated_bars is not None and row["ece"] == row["ece"]:  # answers that are not finite have no bins
+                measured[name] = calibrated_bars
+        if len(measured) < len(errors):
             continue
         images = sorted({int(row["n"]) // max(1, row["shifts"] * row["seeds"]) for row in errors.values()})
         seeds = sorted({row["seeds"] for row in errors.values()})
-        return _Found(found, told(images, seeds, [run]), limit if isinstance(limit, int) else None)
+        return _Measured(measured, {}, provenance(images, seeds, [run]), limit if isinstance(limit, int) else None)
     return None

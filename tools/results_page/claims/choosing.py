@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from steep.report.paper import as_in_paper, benchmark
+from steep.report.claims import UNKNOWN, Claim
+from steep.report.paper import SOURCE, as_in_paper, has_every_shift
 from steep.report.tables import Line, Table
+from steep.report.words import data_title, model_title, severity_range
 
 CORRUPTED = ("cifar10-c", "cifar100-c", "tiny-imagenet-c")
 MODEL = "wrn-28-10"
@@ -16,12 +18,16 @@ def named(data: str, model: str = "", source: str = "", severities: Sequence[int
     """Say on what a claim is.
 
     >>> named("cifar10-c", "wrn-28-10", severities=(1, 2, 3, 4, 5)), named("pacs", source="photo", severities=(0,))
-    ('cifar10-c, wrn-28-10, severity 1–5', 'pacs from photo')
+    ('CIFAR-10-C, severity 1–5 · WRN-28-10', 'PACS from photo')
     """
-    levels = [level for level in severities if level]
-    span = "" if not levels else str(levels[0]) if len(levels) == 1 else f"{levels[0]}–{levels[-1]}"
-    where = data + (f" from {source}" if source else "")
-    return ", ".join(part for part in (where, model, f"severity {span}" if span else "") if part)
+    where = data_title(data) + (f" from {source.replace('_', ' ')}" if source else "")
+    where += f", severity {severity_range(severities)}" if any(severities) else ""
+    return f"{where} · {model_title(model)}" if model else where
+
+
+def missing(text: str, where: str, why: str) -> Claim:
+    """Say of a claim that it was not measured, and what that would take."""
+    return Claim(text, why, UNKNOWN, where)
 
 
 def about(tables: Iterable[Table], data: str, model: str, source: str = "") -> list[Table]:
@@ -31,7 +37,7 @@ def about(tables: Iterable[Table], data: str, model: str, source: str = "") -> l
         for table in tables
         if (table.spec.get("data"), table.spec.get("model"), table.spec.get("source") or "") == (data, model, source)
         and table.spec.get("protocol") == "reset"
-        and as_in_paper({**table.spec, "method": "source"})
+        and as_in_paper({**table.spec, "method": SOURCE})
     ]
 
 
@@ -43,8 +49,7 @@ def fitting(
         (
             table
             for table in about(tables, data, model, source)
-            if set(table.severities) == set(severities)
-            and (len(table.shifts) == 3 if data == "pacs" else set(table.shifts) == set(benchmark()))
+            if set(table.severities) == set(severities) and has_every_shift(data, table.shifts)
         ),
         key=lambda table: (table.spec.get("limit") is not None, -max(images(table.lines), default=0)),
     )

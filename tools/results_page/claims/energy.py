@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+from scipy.stats import rankdata
+
+from steep.analysis.ranks import spearman
 from steep.bench.rows import Row
-from steep.report.claims.verdict import FAILS, HOLDS, NOISE, Claim, line_of, missing, origin, told, viewed
+from steep.report.claims import FAILS, HOLDS, NOISE, Claim, line_of, origin, provenance, viewed
 from steep.report.figures import energy_points
-from steep.report.formats import number
-from steep.report.paper import benchmark
-from steep.report.statistics import chance_of, rank_correlation
+from steep.report.paper import SOURCE, SUBJECT, benchmark
 from steep.report.tables import Table
-from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, fitting, limited, named
+from steep.report.words import number
+from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, fitting, limited, missing, named
 
 SURE = 0.05  # the chance, by shuffling, under which a correlation counts
 
@@ -34,13 +38,14 @@ def correlates(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterator[Cla
                 for shift in benchmark()
             ]
             falls, gains = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-            rank, chance = rank_correlation(falls, gains), chance_of(falls, gains)
-            if rank is None or chance is None:
+            rank = spearman(falls, gains)
+            if math.isnan(rank):
                 yield missing(text, where, "neither changes from corruption to corruption")
                 continue
+            chance = chance_of(falls, gains)
             here = f"rank correlation {number(rank)} over 15 corruptions (p = {_chance(chance)}, by permutation)"
             if len(severities) > 1:
-                every = rank_correlation([p[0] for p in points.values()], [p[1] for p in points.values()])
+                every = spearman([p[0] for p in points.values()], [p[1] for p in points.values()])
                 here += f"; {number(every)} over all {len(points)} points, which hang together"
             verdict = NOISE if chance >= SURE else HOLDS if rank > 0 else FAILS
             yield Claim(text, here, verdict, where, source, part)
@@ -51,33 +56,46 @@ def _measured(
 ) -> tuple[Points, str, str]:
     """Take the points of a table or, where none has them, those of an analysis; and where they come from."""
     for table in fitting(tables, data, MODEL, "", severities):
-        tea, source = line_of(table, "tea"), line_of(table, "source")
-        own = {(p["shift"], p["severity"]): (p["reduction"], p["gain"]) for p in energy_points(table)
-               if p["method"] == "tea"}  # fmt: skip
-        whole = len(own) == len(severities) * len(benchmark())
+        tea, source = line_of(table, SUBJECT), line_of(table, SOURCE)
+        points = {(p["shift"], p["severity"]): (p["reduction"], p["gain"]) for p in energy_points(table)
+               if p["method"] == SUBJECT}  # fmt: skip
+        whole = len(points) == len(severities) * len(benchmark())
         if whole and tea is not None and source is not None:
-            return own, origin(viewed(table, tea, source)), limited(table.spec.get("limit"))
+            return points, origin(viewed(table, tea, source)), limited(table.spec.get("limit"))
     parted: dict[tuple[object, ...], dict[tuple[str, int], list[Row]]] = {}
     for row in analyses:
         about = (row["analysis"], row.get("part"), row.get("label"), row.get("data"), row.get("model"))
-        if about == ("energy-severity", "point", "tea", data, MODEL) and row.get("gain") is not None:
+        if about == ("energy-severity", "point", SUBJECT, data, MODEL) and row.get("gain") is not None:
             run = parted.setdefault((row.get("run"), row.get("limit"), row.get("weights_sha256")), {})
             if row["severity"] in severities and row["shift"] in benchmark():
                 run.setdefault((row["shift"], row["severity"]), []).append(row)
-    for (file, limit, _), found in parted.items():
-        rows = [row for own in found.values() for row in own]
-        if len(found) == len(severities) * len(benchmark()):
+    for (file, limit, _), by_place in parted.items():
+        rows = [row for cells in by_place.values() for row in cells]
+        if len(by_place) == len(severities) * len(benchmark()):
             points = {
                 place: (
-                    statistics.fmean(row["energy_reduction"] for row in own),
-                    100 * statistics.fmean(row["gain"] for row in own),
+                    statistics.fmean(row["energy_reduction"] for row in cells),
+                    100 * statistics.fmean(row["gain"] for row in cells),
                 )
-                for place, own in found.items()
+                for place, cells in by_place.items()
             }
             seeds = len({row.get("seed") for row in rows})
             part = limited(limit if isinstance(limit, int) else None)
-            return points, told(sorted({int(row["n"]) for row in rows}), [seeds], [file]), part
+            return points, provenance(sorted({int(row["n"]) for row in rows}), [seeds], [file]), part
     return {}, "", ""
+
+
+def chance_of(first: Sequence[float], second: Sequence[float], times: int = 10_000) -> float:
+    """Give how often a shuffled pairing has a rank correlation as far from zero: a permutation test, two-sided.
+
+    >>> chance_of([1, 2, 3], [1, 2, 3]) > 0.3  # 2 of 6 pairings
+    True
+    """
+    a, b = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
+    draw = np.random.default_rng(0)  # the same rows give the same page
+    shuffled = draw.permuted(np.tile(b, (times, 1)), axis=1)
+    far = np.abs(shuffled @ a) >= abs(a @ b) * (1 - 1e-9)
+    return float((far.sum() + 1) / (times + 1))
 
 
 def _chance(value: float) -> str:

@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from steep import recipes
-from steep.report.claims.table import average, first
-from steep.report.claims.verdict import UNKNOWN, Claim, baselines, decided, line_of, missing, origin, viewed
-from steep.report.formats import number, signed
+from steep.report.claims import UNKNOWN, Claim, average, baselines, decide, first, line_of, origin, viewed
+from steep.report.paper import SUBJECT, blocks, methods
 from steep.report.tables import MCE, MEAN, Table
-from tools.results_page.claims.choosing import MODEL, fitting, limited, named
+from steep.report.words import number, signed
+from tools.results_page.claims.choosing import MODEL, fitting, limited, missing, named
 
 GROUP_NORM = "resnet-50-gn"
 SEVERE = [5]
@@ -33,18 +32,18 @@ def best_of_tuned(tuned: Sequence[Table]) -> Iterator[Claim]:
     """Ask more than the paper does: TEA against every baseline in the setting that is fairer to it."""
     text = "TEA has the highest mean accuracy also against tuned baselines (ours to ask)"
     for table in tuned:
-        own = first(table, MEAN)
-        lines = [line for line in table.lines if line.setting == "tuned" and not line.method.startswith("tea")]
-        if own is None or not lines or not fitting([table], table.spec["data"], MODEL, "", table.severities):
+        leading = first(table, MEAN)
+        lines = [line for line in table.lines if line.setting == "tuned" and line.method in methods() - {SUBJECT}]
+        if leading is None or not lines or not fitting([table], table.spec["data"], MODEL, "", table.severities):
             continue
         known = [(value, line) for line in lines if (value := average(table, line, MEAN)) is not None]
         if len(known) == len(lines):
             best, line = max(known, key=lambda pair: pair[0].value)
             where = named(table.spec["data"], table.spec["model"], severities=table.severities)
-            here = f"{number(own[0].value)}, {own[0] - best} against {line.name}"
-            rows = viewed(table, own[2], line, *(tea for tea in [line_of(table, "tea")] if tea))
+            here = f"{number(leading[0].value)}; against {line.name}: {leading[0] - best}"
+            rows = viewed(table, leading[2], line, *(tea for tea in [line_of(table, SUBJECT)] if tea))
             part, weights = limited(table.spec.get("limit")), str(table.spec.get("weights_sha256"))[:12]
-            yield Claim(text, here, decided(own[0] - best, own[1]), where, origin(rows), part, weights)
+            yield Claim(text, here, decide(leading[0] - best, leading[1]), where, origin(rows), part, weights)
 
 
 def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked: bool = False) -> Claim:
@@ -53,8 +52,8 @@ def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked
     where = named(data, model, source, block["severities"])
     at = block["columns"].index("mean")
     figures = {name: row[at] for name, row in block["methods"].items() if not math.isnan(row[at])}
-    rival = max((name for name in figures if name != "tea"), key=figures.__getitem__)
-    theirs = figures["tea"] - figures[rival]
+    rival = max((name for name in figures if name != SUBJECT), key=figures.__getitem__)
+    theirs = figures[SUBJECT] - figures[rival]
     averages = "mean accuracy" + (" and the lowest mCE" if "mce" in block["columns"] else "")
     text = f"{before}TEA has the highest {averages}"
     if theirs < 0:
@@ -67,31 +66,31 @@ def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked
     columns = (MEAN, MCE) if "mCE" in averages else (MEAN,)
     unfinished = []
     for table in chosen:
-        lacking = sorted(set(figures) - {line.name for line in (*baselines(table), line_of(table, "tea")) if line})
-        found = {column: first(table, column, frozenset(figures)) for column in columns}
-        if not lacking and None not in found.values():
+        lacking = sorted(set(figures) - {line.name for line in (*baselines(table), line_of(table, SUBJECT)) if line})
+        leads = {column: first(table, column, frozenset(figures)) for column in columns}
+        if not lacking and None not in leads.values():
             break
         some = limited(table.spec.get("limit"))
         unfinished.append(f"not finished: {', '.join(lacking) or 'some shifts'}" + (f" ({some})" if some else ""))
     else:
         return missing(text, where, "; ".join(unfinished))
-    told, ahead = [], []
-    for column, value in found.items():
+    words, ahead = [], []
+    for column, value in leads.items():
         if value is not None:
-            own, away, other = value
+            ours, away, other = value
             word, shown = ("mCE ", -away) if column == MCE else ("", away)
-            told.append(f"{word}{number(own.value)}, {shown} against {other.name}")
+            words.append(f"{word}{number(ours.value)}; against {other.name}: {shown}")
             ahead.append(-away if theirs < 0 else away)
     rows = viewed(table, *(line for line in table.lines if line.name in figures))
     part = limited(table.spec.get("limit"))
-    return Claim(text, "; ".join(told) + paper, decided(*ahead), where, origin(rows), part)
+    return Claim(text, "; ".join(words) + paper, decide(*ahead), where, origin(rows), part)
 
 
 def _blocks() -> list[dict[str, Any]]:
     """Give the paper's blocks with a mean, each thing once."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for block in recipes.paper()["block"]:
+    once: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for block in blocks():
         key = (block["data"], block["model"], block.get("source", ""), tuple(block["severities"]))
         if "mean" in block["columns"]:
-            found.setdefault(key, block)
-    return list(found.values())
+            once.setdefault(key, block)
+    return list(once.values())

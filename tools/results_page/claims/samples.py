@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from steep.bench.rows import Row
-from steep.report.claims.verdict import Claim, decided, missing, told
-from steep.report.formats import number
+from steep.report.claims import Claim, decide, provenance
 from steep.report.noise import ERRORS, Measured
+from steep.report.paper import SOURCE, SUBJECT
+from steep.report.words import data_title, number
+from tools.results_page.claims.choosing import missing
 
 SETS = ("mnist", "mnist-rotated", "cifar10", "pacs")  # TEA paper, figures on distribution perception
-OTHERS = ("source", "tent")
+OTHERS = (SOURCE, "tent")
 _PAPER = "the paper's pictures were made after 200 to 500 steps of 0.01 on each batch, by the published code's history"
 _DISTANCES = {"mean_distance": "mean", "covariance_distance": "covariance"}
 
@@ -27,27 +29,27 @@ def closer(analyses: Sequence[Row]) -> Iterator[Claim]:
             if (row["analysis"], row.get("part"), row.get("data")) == ("samples", "distance", data)
         ]  # fmt: skip
         places = _places(rows)
-        whole = {name: own for name, own in places.items() if {"tea", "real", *OTHERS} <= set(own)}
+        whole = {name: labels for name, labels in places.items() if {SUBJECT, "real", *OTHERS} <= set(labels)}
         if not whole:
-            yield missing(text, data, "no rows of steep analyze samples with tea, source and tent")
+            yield missing(text, data_title(data), "no rows of steep analyze samples with tea, source and tent")
             continue
-        said: list[str] = []
+        words: list[str] = []
         nearer: list[Measured] = []
         for distance, name in _DISTANCES.items():
-            ahead = [[_ahead(own, other, distance) for other in OTHERS] for own in whole.values()]
+            ahead = [[_ahead(labels, other, distance) for other in OTHERS] for labels in whole.values()]
             nearer += [one for some in ahead for one in some]
             if len(whole) > 1:
                 won = sum(all(one.value > 0 for one in some) for some in ahead)
-                said.append(f"{name}: on {won} of {len(whole)} sets")
+                words.append(f"{name}: on {won} of {len(whole)} sets")
             else:
-                (own,) = whole.values()
-                told_of = (f"{label} {number(own[label][distance].value, 4)}" for label in ("tea", *OTHERS, "real"))
-                said.append(f"{name}: {', '.join(told_of)}")
+                (labels,) = whole.values()
+                values = {label: labels[label][distance].value for label in (SUBJECT, *OTHERS, "real")}
+                words.append(f"{name}: {', '.join(f'{label} {number(v, 4)}' for label, v in values.items())}")
         seeds = len({row.get("seed") for row in rows})
-        source = told(sorted({int(row["n"]) for row in rows}), [seeds], (row.get("run") for row in rows))
+        source = provenance(sorted({int(row["n"]) for row in rows}), [seeds], (row.get("run") for row in rows))
         floor = ["one seed: less than that is noise"] if seeds < 2 else []
-        here = "; ".join([*said, "real: as many test images", *floor, _PAPER])
-        yield Claim(text, here, decided(*nearer), data, source.replace("images a set", "samples"))
+        here = "; ".join([*words, "real: as many test images", *floor, _PAPER])
+        yield Claim(text, here, decide(*nearer), data_title(data), source.replace("images a set", "samples"))
     pictures = sum(row["analysis"] == "samples" and row.get("part") == "picture" for row in analyses)
     seen = "pictures below: look for yourself" if pictures else "no pictures"
     yield missing("Samples look like the test images, to the eye", "", f"{seen}; no number says it")
@@ -61,17 +63,17 @@ def _places(rows: Sequence[Row]) -> dict[Any, dict[str, dict[str, Measured]]]:
         parted.setdefault(where, {}).setdefault(row["label"], []).append(row)
     return {
         where: {
-            label: {name: _mean([float(row[name]) for row in own]) for name in _DISTANCES}
-            for label, own in labels.items()
+            label: {name: _mean([float(row[name]) for row in cells]) for name in _DISTANCES}
+            for label, cells in labels.items()
         }
         for where, labels in parted.items()
     }
 
 
-def _ahead(own: dict[str, dict[str, Measured]], other: str, distance: str) -> Measured:
+def _ahead(distances: dict[str, dict[str, Measured]], other: str, distance: str) -> Measured:
     """How much closer TEA is than another. One seed has no spread: then what real images come to has to be beaten."""
-    found = own[other][distance] - own["tea"][distance]
-    return found if math.isfinite(found.error) else Measured(found.value, own["real"][distance].value / ERRORS)
+    ahead = distances[other][distance] - distances[SUBJECT][distance]
+    return ahead if math.isfinite(ahead.error) else Measured(ahead.value, distances["real"][distance].value / ERRORS)
 
 
 def _mean(values: Sequence[float]) -> Measured:

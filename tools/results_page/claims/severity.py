@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from steep.bench.rows import Row
-from steep.report.claims.verdict import FAILS, HOLDS, NOISE, Claim, baselines, decided, line_of, missing, origin
-from steep.report.formats import number, signed
+from steep.report.claims import FAILS, HOLDS, NOISE, Claim, baselines, decide, line_of, origin
 from steep.report.noise import Measured, accuracy, places
-from steep.report.paper import benchmark
+from steep.report.paper import SOURCE, SUBJECT, benchmark
 from steep.report.tables import Line, Table
-from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, named
+from steep.report.words import number, signed
+from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, missing, named
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ def grows(tables: Sequence[Table]) -> Iterator[Claim]:
             continue
         rows = [row for level in levels.values() for row in level.rows]
         gains = [levels[level].over_source for level in EVERY]
-        yield Claim(text, _told(gains), _rising(gains), where, origin(rows), _part(rows))
+        yield Claim(text, _listed(gains), _rising(gains), where, origin(rows), _part(rows))
         best = [levels[level].over_best for level in EVERY]
         known = [gain for gain in best if gain is not None]
         if len(known) == len(EVERY):
             rivals = ", ".join(dict.fromkeys(levels[level].best for level in EVERY))
-            yield Claim(more, f"{_told(known)} (best: {rivals})", _rising(known), where, origin(rows), _part(rows))
+            yield Claim(more, f"{_listed(known)} (best: {rivals})", _rising(known), where, origin(rows), _part(rows))
 
 
 def mild(tables: Sequence[Table]) -> Iterator[Claim]:
@@ -59,11 +59,11 @@ def mild(tables: Sequence[Table]) -> Iterator[Claim]:
                 continue
             own, source, rest, rows = found
             away = own - source
-            said = f"{number(own.value)}, {away} against source"
+            words = f"{number(own.value)}; against source: {away}"
             if rest:
                 value, rival = max(rest, key=lambda pair: pair[0].value)
-                said += f", {own - value} against {rival}"
-            yield Claim(text, said, decided(-away), where, origin(rows), _part(rows))
+                words += f"; against {rival}: {own - value}"
+            yield Claim(text, words, decide(-away), where, origin(rows), _part(rows))
 
 
 def _at(
@@ -73,18 +73,18 @@ def _at(
     best = None
     for table in tables:
         found: dict[str, tuple[Measured, list[Row]]] = {}
-        for line in (line_of(table, "tea"), *baselines(table)):
+        for line in (line_of(table, SUBJECT), *baselines(table)):
             points = {} if line is None else places(line, (severity,), clean=shift == "clean")
             own = {point: rows for point, rows in points.items() if point == (shift, severity)}
             value = accuracy(own)
             if line is not None and value is not None:
                 found[line.name] = (value, own[shift, severity])
-        if "tea" in found and "source" in found:
+        if {SUBJECT, SOURCE} <= set(found):
             rows = [row for _, some in found.values() for row in some]
             size = (rows[0]["n"], len(found))
             if best is None or size > best[0]:
-                rest = [(value, name) for name, (value, _) in found.items() if name not in ("tea", "source")]
-                best = (size, found["tea"][0], found["source"][0], rest, rows)
+                rest = [(value, name) for name, (value, _) in found.items() if name not in (SUBJECT, SOURCE)]
+                best = (size, found[SUBJECT][0], found[SOURCE][0], rest, rows)
     return None if best is None else best[1:]
 
 
@@ -111,7 +111,7 @@ def _levels(tables: Sequence[Table]) -> dict[int, Level]:
     """Find each severity where all shifts are there; one set of images for each, never two in one mean."""
     found: dict[int, tuple[tuple[int, int], Level]] = {}
     for table in tables:
-        tea, source = line_of(table, "tea"), line_of(table, "source")
+        tea, source = line_of(table, SUBJECT), line_of(table, SOURCE)
         if tea is None or source is None:
             continue
         for severity in table.severities:
@@ -121,7 +121,7 @@ def _levels(tables: Sequence[Table]) -> dict[int, Level]:
             others = [
                 (value, line)
                 for line in baselines(table)
-                if line.name != "source" and (value := _mean(line, severity)) is not None
+                if line.name != SOURCE and (value := _mean(line, severity)) is not None
             ]
             best = max(others, key=lambda pair: pair[0].value, default=None)
             lines = [tea, source, *(line for _, line in others)]
@@ -153,6 +153,6 @@ def _rising(gains: Sequence[Measured]) -> str:
     return HOLDS if whole > 0 else NOISE
 
 
-def _told(gains: Sequence[Measured]) -> str:
-    last = gains[-1] - gains[0]
-    return f"{', '.join(signed(gain.value) for gain in gains)} points at severities 1 to 5; last less first {last}"
+def _listed(gains: Sequence[Measured]) -> str:
+    points = ", ".join(signed(gain.value) for gain in gains)
+    return f"{points} points at severities 1 to 5; the last less the first: {gains[-1] - gains[0]}"

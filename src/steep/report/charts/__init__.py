@@ -1,4 +1,4 @@
-"""One chart for each analysis, from its flat rows alone: no torch. Altair is imported when a chart is drawn.
+"""One chart for each analysis, from its flat rows alone. Altair is imported when a chart is drawn.
 
 A chart's file has `tables(rows)`, the numbers behind it, and `chart(rows)`, which draws them. Both take the rows of one
 figure: `figures(rows)` parts the rows of a file into such.

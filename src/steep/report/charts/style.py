@@ -7,7 +7,7 @@ from typing import Any
 
 from steep.errors import InputError, install_extra
 from steep.methods import METHODS, look_of
-from steep.report.tables import short
+from steep.report.words import short
 
 COLOURS = {name: look_of(name).colour for name in METHODS}
 """The colour of each method in every chart, as its class declares it: colour-blind readers tell them apart."""
