@@ -14,11 +14,11 @@ from PIL import Image
 
 from steep.bench.rows import read
 from steep.data import PROTOCOLS, ImageSet, Shift, stream
+from steep.methods import look_of
 
 DOCS = Path(__file__).parents[1]
 ROWS = DOCS.parent / "results" / "cifar10-c-40-epochs-h200.jsonl"
 SHOWN = {"source": "as trained", "bn": "bn", "tent": "tent", "tea": "tea"}
-COLOURS = ["#9aa0a6", "#f2b134", "#4a90d9", "#00796b"]
 
 
 def headline() -> alt.Chart:
@@ -43,7 +43,11 @@ def headline() -> alt.Chart:
     dots = base.mark_circle(size=110, opacity=1).encode(
         y=y,
         x=alt.X("accuracy:Q", scale=alt.Scale(domain=[0, 100])),
-        color=alt.Color("method:N", title=None, scale=alt.Scale(domain=[*SHOWN.values()], range=COLOURS)),
+        color=alt.Color(
+            "method:N",
+            title=None,
+            scale=alt.Scale(domain=[*SHOWN.values()], range=[look_of(name).colour for name in SHOWN]),
+        ),
     )
     severity, n = rows[0]["spec"]["severity"], rows[0]["n"]
     title = alt.Title(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from steep.bench.rows import Row
-from steep.report.paper import SOURCE, SUBJECT, as_in_paper, benchmark, blocks
+from steep.methods import SOURCE
+from steep.report.paper import SUBJECT, as_in_paper, benchmark, blocks
 from steep.report.tables import Line, Table, build
 from steep.report.words import declared, model_title
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from steep.bench.rows import Row
+from steep.methods import SOURCE
 from steep.report.charts.writing import file_name, free, put, render
 from steep.report.figures import Figure, of
 from steep.report.formats import in_markdown, pipes
-from steep.report.paper import SOURCE, SUBJECT
+from steep.report.paper import SUBJECT
 from steep.report.pictures import is_png, place_of, where_of
 from steep.report.tables import Table
 from steep.report.words import number, plain, slug

@@ -6,28 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from steep.report.charts.style import colour
+from steep.report.charts.style import shades
 
 WIDTH = 520
 CELL = 132  # side of one small picture of a row of them
-
-
-def shades(names: Sequence[str]) -> list[str]:
-    """Give each line its method's colour; the second and later lines of one method get lighter shades of it.
-
-    >>> tea, tuned = shades(["tea", "tea (tuned)"])
-    >>> tea == colour("tea"), all(int(tuned[i : i + 2], 16) >= int(tea[i : i + 2], 16) for i in (1, 3, 5))
-    (True, True)
-    """
-    seen: dict[str, int] = {}
-    chosen = []
-    for name in names:
-        base = colour(name)
-        share = 1 - 0.6 ** seen.get(base, 0)  # of white
-        seen[base] = seen.get(base, 0) + 1
-        parts = (int(base[i : i + 2], 16) for i in (1, 3, 5))
-        chosen.append("#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts))
-    return chosen
 
 
 def _base(records: Sequence[dict[str, Any]]) -> Any:

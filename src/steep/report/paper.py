@@ -8,14 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from steep import recipes
-from steep.methods.source import Source
+from steep.methods import SOURCE
 from steep.report.words import declared
 
 SUBJECT = "tea"
 """The method the paper is about: every claim is about it, and its rates are those of the paper's table."""
-
-SOURCE = Source.name
-"""The model as it was trained, which every method is compared with."""
 
 CLEAN = "clean"
 

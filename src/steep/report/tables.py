@@ -16,9 +16,10 @@ from typing import Any
 from steep.bench.grids import begun
 from steep.bench.rows import Row
 from steep.errors import InputError
+from steep.methods import SOURCE
 from steep.metrics import SeedSummary, mean_corruption_error, over_seeds
 from steep.report.noise import Point, pooled_bars
-from steep.report.paper import CLEAN, SOURCE, as_in_paper, benchmark, figure, has_every_shift
+from steep.report.paper import CLEAN, as_in_paper, benchmark, figure, has_every_shift
 from steep.report.words import counted, declared, heading, plain, short
 
 MEAN, MCE, ECE, SPEED = "mean", "mCE", "ECE", "images/s"

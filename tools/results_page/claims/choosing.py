@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from steep.methods import SOURCE
 from steep.report.claims import UNKNOWN, Claim
-from steep.report.paper import SOURCE, as_in_paper, has_every_shift
+from steep.report.paper import as_in_paper, has_every_shift
 from steep.report.tables import Line, Table
 from steep.report.words import data_title, model_title, severity_range
 

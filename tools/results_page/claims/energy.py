@@ -11,9 +11,10 @@ from scipy.stats import rankdata
 
 from steep.analysis.ranks import spearman
 from steep.bench.rows import Row
+from steep.methods import SOURCE
 from steep.report.claims import FAILS, HOLDS, NOISE, Claim, line_of, origin, provenance, viewed
 from steep.report.figures import energy_points
-from steep.report.paper import SOURCE, SUBJECT, benchmark
+from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Table
 from steep.report.words import number
 from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, fitting, limited, missing, named

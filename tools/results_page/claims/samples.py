@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from steep.bench.rows import Row
+from steep.methods import SOURCE
 from steep.report.claims import Claim, decide, provenance
 from steep.report.noise import ERRORS, Measured
-from steep.report.paper import SOURCE, SUBJECT
+from steep.report.paper import SUBJECT
 from steep.report.words import data_title, number
 from tools.results_page.claims.choosing import missing
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from steep.bench.rows import Row
+from steep.methods import SOURCE
 from steep.report.claims import Claim, baselines, decide, provenance
 from steep.report.noise import Measured, Point, accuracy, places
-from steep.report.paper import SOURCE, SUBJECT
+from steep.report.paper import SUBJECT
 from steep.report.tables import Table
 from steep.report.words import number
 from tools.results_page.claims.choosing import MODEL, about, limited, missing, named

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from steep.bench.rows import Row
+from steep.methods import SOURCE
 from steep.report.claims import FAILS, HOLDS, NOISE, Claim, baselines, decide, line_of, origin
 from steep.report.noise import Measured, accuracy, places
-from steep.report.paper import SOURCE, SUBJECT, benchmark
+from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Line, Table
 from steep.report.words import number, signed
 from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, missing, named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steep.report.charts.rows import Rows, finite, order, some
-from steep.report.charts.style import COLOURS, FAMILY_COLOURS, FAMILY_SHAPES, altair, family, finish, spoken
+from steep.report.charts.style import BLUE, FAMILY_COLOURS, FAMILY_SHAPES, altair, family, finish, spoken
 
 MOST_GROUPS = 16
 
@@ -60,7 +60,7 @@ def chart(rows: Rows) -> Any:
     label = every[0]["label"]
     bars = (
         alt.Chart(alt.Data(values=found["groups"]))
-        .mark_rect(color=COLOURS["tent"], stroke="white")
+        .mark_rect(color=BLUE, stroke="white")
         .encode(
             x=alt.X("energy_low:Q", title="energy group (nats; low: the model finds the image likely)").scale(
                 zero=False

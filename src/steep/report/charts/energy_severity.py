@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from steep.report.charts.rows import Rows, finite, mean, order, some
-from steep.report.charts.style import COLOURS, altair, finish, spoken
+from steep.report.charts.style import AMBER, BLUE, altair, finish, spoken
 
-REDUCTION, GAIN = COLOURS["tent"], COLOURS["shot"]
+REDUCTION, GAIN = BLUE, AMBER
 _COLUMNS = 5
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from steep.report.charts.rows import Rows, finite, some
-from steep.report.charts.style import COLOURS, altair, finish
+from steep.report.charts.style import AMBER, BLUE, GREEN, GREY, RED, altair, finish
 
 MOST_POINTS = 200
 """More batches than this are drawn as means of neighbours."""
@@ -17,11 +17,11 @@ _ENERGIES = {
     "energy_samples": "samples",
 }
 _KIND_COLOURS = {
-    "test images, before": COLOURS["source"],
-    "test images, after": COLOURS["tea"],
-    "samples": COLOURS["tent"],
-    "loss": COLOURS["eata"],
-    "entropy": COLOURS["sar"],
+    "test images, before": GREY,
+    "test images, after": RED,
+    "samples": BLUE,
+    "loss": AMBER,
+    "entropy": GREEN,
 }
 
 

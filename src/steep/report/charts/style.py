@@ -12,6 +12,9 @@ from steep.report.words import short
 COLOURS = {name: look_of(name).colour for name in METHODS}
 """The colour of each method in every chart, as its class declares it: colour-blind readers tell them apart."""
 
+BLUE, AMBER, RED, GREEN, GREY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#707070"
+"""Of what is no method, such as energies and losses; Okabe and Ito's, which colour-blind readers tell apart."""
+
 REAL = "#222222"
 """Of real images, and of means over methods."""
 
@@ -98,14 +101,13 @@ def theme() -> dict[str, Any]:
         "header": {"labelFontSize": 12, "titleFontSize": 12, "labelColor": ink, "labelFontWeight": 600},
         "line": {"strokeWidth": 2},
         "point": {"size": 60, "filled": True},
-        "range": {"category": list(COLOURS.values())},
     }
 
 
 def colour(label: str) -> str:
     """Find the colour of a line: its method's, or black for real images.
 
-    >>> colour("tea (tuned)") == colour("tea-after") == COLOURS["tea"], colour("real") == REAL
+    >>> colour("tea (tuned)") == colour("tea-after") == METHODS["tea"].look.colour, colour("real") == REAL
     (True, True)
     """
     return REAL if label == "real" else look_of(_method(label)).colour
@@ -117,10 +119,28 @@ def _method(label: str) -> str:
     return max(fits, key=len, default=label.removesuffix(" (tuned)"))
 
 
+def shades(names: Sequence[str]) -> list[str]:
+    """Give each line its method's colour; the second and later lines of one method get lighter shades of it.
+
+    >>> tea, tuned = shades(["tea", "tea (tuned)"])
+    >>> tea == colour("tea"), all(int(tuned[i : i + 2], 16) >= int(tea[i : i + 2], 16) for i in (1, 3, 5))
+    (True, True)
+    """
+    seen: dict[str, int] = {}
+    chosen = []
+    for name in names:
+        base = colour(name)
+        share = 1 - 0.6 ** seen.get(base, 0)  # of white
+        seen[base] = seen.get(base, 0) + 1
+        parts = (int(base[i : i + 2], 16) for i in (1, 3, 5))
+        chosen.append("#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts))
+    return chosen
+
+
 def coloured(alt: Any, labels: Iterable[str], **options: Any) -> Any:
     """Colour by the field `label`, each method as everywhere, in the order given."""
     every = list(dict.fromkeys(labels))
-    scale = alt.Scale(domain=every, range=[colour(label) for label in every])
+    scale = alt.Scale(domain=every, range=shades(every))
     legend = alt.Legend(title=options.pop("title", "method"), symbolOpacity=1)
     return alt.Color("label:N", scale=scale, legend=legend, **options)
 
