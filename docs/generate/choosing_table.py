@@ -63,6 +63,18 @@ def table() -> str:
     return f"{_advice()}\n\n## The numbers\n\n{_numbers()}"
 
 
+def long_stream() -> str:
+    """What a reader of the first example must know: TEA on a stream that is never reset."""
+    curves = measured()["tea"]["long"]
+    start, end, guarded = (f"{value:.1f}" for value in (curves["off"][0], curves["off"][-1], curves["recover"][-1]))
+    images = json.loads(LONG.read_text(encoding="utf-8").splitlines()[0])["images"]
+    return (
+        'On a stream that never ends, add `guard="recover"` or call `adapter.reset()` from time to time. Over '
+        f"{images:,} images\nof corrupted digits without a reset, TEA fell from {start} to {end} %, with the guard to "
+        f"{guarded} % ([rows](docs/choosing.md#the-numbers))."
+    )
+
+
 def _advice() -> str:
     numbers = measured()
     source = numbers[SOURCE]

@@ -21,8 +21,9 @@ PARTS = {
     "methods": method_page.methods,
     "examples": example_page.examples,
     "streams": streams_table.table,
+    "long-stream": choosing_table.long_stream,
 }
-_PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(^<!-- /made -->$)", re.M | re.S)
+_PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(^<!-- /made -->$)", re.M | re.S)
 
 
 def filled(page: str) -> str:
@@ -31,9 +32,9 @@ def filled(page: str) -> str:
 
 
 def main(check: bool) -> str | None:
-    """Fill every page of docs/ that has a generated part, or only name those that are out of date."""
+    """Fill README and the pages of docs/ that have a generated part, or only name those that are out of date."""
     stale = []
-    for page in sorted(DOCS.glob("*.md")):
+    for page in [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         new = filled(text)
         if new != text:
