@@ -142,7 +142,7 @@ def test_a_new_command_is_one_file_and_one_line() -> None:
 
 
 def test_the_command_line_starts_without_the_heavy_parts() -> None:
-    code = "import sys; from steep.cli import data, corrupt; print('pooch' in sys.modules, 'sklearn' in sys.modules)"
+    code = "import sys; from steep.cli import data, corrupt; print('PIL' in sys.modules, 'sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
 

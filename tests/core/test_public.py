@@ -34,7 +34,6 @@ def test_importing_steep_brings_torch_and_little_more():
         "torchmetrics",
         "typer",
         "rich",
-        "pooch",
         "PIL",
         "sklearn",
         "scipy",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import http.server
-import importlib.util
 import socket
 import threading
 import time
@@ -16,10 +15,8 @@ import numpy as np
 import pytest
 from tiny_sets import Tiny, forking, tarball, together, write_pickles
 
-from steep.data import downloads, known, load, sources
+from steep.data import declaration, downloads, known, load, sources
 from steep.errors import DataError
-
-needs_pooch = pytest.mark.skipif(importlib.util.find_spec("pooch") is None, reason="pooch is not installed")
 
 BODY = np.random.default_rng(0).bytes(300_000)
 MD5 = "md5:" + hashlib.md5(BODY).hexdigest()
@@ -71,49 +68,43 @@ def server() -> Iterator[Server]:
     running.server_close()
 
 
-def file(server: Server, checksum: str = MD5) -> known.Download:
-    return known.Download(url=server.url, checksum=checksum, file="set.tar.gz")
+def file(server: Server, checksum: str = MD5) -> declaration.Download:
+    return declaration.Download(url=server.url, checksum=checksum, file="set.tar.gz")
 
 
-@needs_pooch
 def test_a_whole_download(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     path = downloads.download(file(server), tmp_path, lambda *row: seen.append(row))
     assert path.read_bytes() == BODY
     assert seen[-1] == ("set.tar.gz", len(BODY), len(BODY))
     assert [entry.name for entry in tmp_path.iterdir()] == ["set.tar.gz"]
-    downloads.download(file(server), tmp_path)  # already there: pooch checks it and asks nobody
+    downloads.download(file(server), tmp_path)  # already there: its checksum is right, nobody is asked
     assert len(server.log) == 1
 
 
-@needs_pooch
 def test_a_connection_that_breaks_is_resumed(server: Server, tmp_path: Path) -> None:
     server.cut = 100_000
     assert downloads.download(file(server), tmp_path).read_bytes() == BODY
     assert server.log == ["", "bytes=100000-", "bytes=200000-"]
 
 
-@needs_pooch
 def test_a_part_of_an_earlier_run_is_continued(server: Server, tmp_path: Path) -> None:
     (tmp_path / "set.tar.gz.part").write_bytes(BODY[:250_000])
     assert downloads.download(file(server), tmp_path).read_bytes() == BODY
     assert server.log == ["bytes=250000-"]
 
 
-@needs_pooch
 def test_a_part_that_was_whole_already(server: Server, tmp_path: Path) -> None:
     (tmp_path / "set.tar.gz.part").write_bytes(BODY)
     assert downloads.download(file(server), tmp_path).read_bytes() == BODY
 
 
-@needs_pooch
 def test_a_stale_part_costs_one_more_try(server: Server, tmp_path: Path) -> None:
     (tmp_path / "set.tar.gz.part").write_bytes(bytes(1000))
     assert downloads.download(file(server), tmp_path).read_bytes() == BODY
     assert server.log == ["bytes=1000-", ""]
 
 
-@needs_pooch
 def test_a_server_that_cannot_resume_starts_again(server: Server, tmp_path: Path) -> None:
     server.ranges = False
     (tmp_path / "set.tar.gz.part").write_bytes(BODY[:1000])
@@ -121,7 +112,6 @@ def test_a_server_that_cannot_resume_starts_again(server: Server, tmp_path: Path
     assert server.log == ["bytes=1000-"]
 
 
-@needs_pooch
 def test_another_file_is_refused_with_both_digests(server: Server, tmp_path: Path) -> None:
     server.body = BODY[:-1] + b"?"
     found = hashlib.md5(server.body).hexdigest()
@@ -130,45 +120,41 @@ def test_another_file_is_refused_with_both_digests(server: Server, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-@needs_pooch
 def test_a_missing_page(server: Server, tmp_path: Path) -> None:
     server.body = b""
     with pytest.raises(DataError, match=server.url):
         downloads.download(file(server), tmp_path)
 
 
-@needs_pooch
 def test_an_unreachable_server_fails_at_once(tmp_path: Path) -> None:
-    closed = known.Download(url="http://127.0.0.1:9/a.tar.gz", checksum=MD5, file="a.tar.gz")
+    closed = declaration.Download(url="http://127.0.0.1:9/a.tar.gz", checksum=MD5, file="a.tar.gz")
     start = time.monotonic()
     with pytest.raises(DataError, match=r"127\.0\.0\.1:9.*refused"):
         downloads.download(closed, tmp_path)
     assert time.monotonic() - start < 2
 
 
-@needs_pooch
 def test_a_silent_server_fails_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "TIMEOUT", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.tar.gz"
         start = time.monotonic()
         with pytest.raises(DataError, match="timed out"):
-            downloads.download(known.Download(url=url, checksum=MD5, file="a.tar.gz"), tmp_path)
+            downloads.download(declaration.Download(url=url, checksum=MD5, file="a.tar.gz"), tmp_path)
         assert time.monotonic() - start < 3
 
 
-@needs_pooch
 def test_a_set_comes_from_its_official_archive(
     cifar10: Tiny, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_pickles(cifar10, tmp_path / "cifar-10-batches-py")
     server.body = tarball(tmp_path / "cifar-10-batches-py", tmp_path / "ball").read_bytes()
     server.cut = 20_000
-    official = known.Download(
+    official = declaration.Download(
         url=server.url, checksum="md5:" + hashlib.md5(server.body).hexdigest(), file="cifar-10-python.tar.gz"
     )
     spec = known.KNOWN["cifar10"]
-    monkeypatch.setitem(known.KNOWN, "cifar10", known.DataSet(**{**vars(spec), "official": (official,)}))
+    monkeypatch.setitem(known.KNOWN, "cifar10", declaration.DataSet(**{**vars(spec), "official": (official,)}))
     root = tmp_path / "root"
     stored = sources.fetch("cifar10", root)
     assert stored["train"].origin == f"official: {server.url}"
@@ -177,7 +163,6 @@ def test_a_set_comes_from_its_official_archive(
 
 
 @forking
-@needs_pooch
 def test_two_fetches_at_once_both_succeed(
     cifar10: Tiny,
     server: Server,
@@ -187,7 +172,7 @@ def test_two_fetches_at_once_both_succeed(
     write_pickles(cifar10, tmp_path / "cifar-10-batches-py")
     server.body = tarball(tmp_path / "cifar-10-batches-py", tmp_path / "ball").read_bytes()
     server.cut = 5_000  # many connections: time to get into each other's way
-    official = known.Download(
+    official = declaration.Download(
         url=server.url, checksum="md5:" + hashlib.md5(server.body).hexdigest(), file="cifar-10-python.tar.gz"
     )
     spec = dataclasses.replace(known.KNOWN["cifar10"], official=(official,), package=None)
@@ -197,12 +182,3 @@ def test_two_fetches_at_once_both_succeed(
     np.testing.assert_array_equal(load("cifar10", "train", root).images, cifar10.train)
     assert server.log.count("") == 1  # the others waited instead of downloading it again
     assert not list(root.rglob("*.part"))
-
-
-def test_without_pooch_local_files_still_work(cifar10: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pooch", None)
-    write_pickles(cifar10, tmp_path)
-    np.testing.assert_array_equal(load("cifar10", root=tmp_path).images, cifar10.test)
-    assert sources.fetch("cifar10", tmp_path)["test"].digest == load("cifar10", root=tmp_path).digest
-    with pytest.raises(DataError, match="pooch"):
-        downloads.download(known.Download(url="http://127.0.0.1:9/a", checksum=MD5, file="a"), tmp_path)

@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 from tiny_sets import Tiny, hostile, python2_batch, sha, tarball, write_pickles, write_rows
 
-from steep.data import known, load
+from steep.data import declaration, known, load
 from steep.data.archives import unpack
-from steep.data.formats import natural, picture
 from steep.data.pickles import read_batch
+from steep.data.picture_files import natural, picture
 from steep.errors import DataError
 
 
@@ -123,8 +123,8 @@ def test_mnist_idx(mnist: Tiny, tmp_path: Path, zipped: bool) -> None:
 
 
 def test_tiny_imagenet_folder_with_a_grey_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {"train": known.Part(count=4), "val": known.Part(count=3)}
-    spec = known.DataSet(**{**vars(known.TINY_IMAGENET), "parts": parts})
+    parts = {"train": declaration.Part(count=4), "val": declaration.Part(count=3)}
+    spec = declaration.DataSet(**{**vars(known.TINY_IMAGENET), "parts": parts})
     monkeypatch.setitem(known.KNOWN, "tiny-imagenet", spec)
     base = tmp_path / "tiny-imagenet-200"
     for wnid, level in (("n02", 200), ("n01", 50)):
@@ -153,8 +153,8 @@ def test_tiny_imagenet_folder_with_a_grey_picture(tmp_path: Path, monkeypatch: p
 
 
 def test_pacs_domains_and_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {"photo": known.Part(count=21), "sketch": known.Part(count=7)}
-    monkeypatch.setitem(known.KNOWN, "pacs", known.DataSet(**{**vars(known.PACS), "parts": parts}))
+    parts = {"photo": declaration.Part(count=21), "sketch": declaration.Part(count=7)}
+    monkeypatch.setitem(known.KNOWN, "pacs", declaration.DataSet(**{**vars(known.PACS), "parts": parts}))
     for domain, each in (("photo", 3), ("sketch", 1)):
         for number, kind in enumerate(known.PACS.classes):
             folder = tmp_path / "PACS" / domain / kind

@@ -289,7 +289,7 @@ def test_a_read_only_folder(stub: Calls, tmp_path: Path) -> None:
         write(clean(), tmp_path / "file", only=["fog"])
 
 
-@pytest.mark.parametrize("call", ["_write", "_close"])
+@pytest.mark.parametrize("call", ["_write", "_push"])
 def test_a_full_disk(stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 from tiny_sets import Tiny, forking, together, write_pickles
 
-from steep.data import known, load, sources
+from steep.data import declaration, known, load, sources
 
 
 @pytest.fixture
 def pacs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Seven pictures a domain, as picture folders."""
-    spec = dataclasses.replace(known.PACS, parts={name: known.Part(count=7) for name in known.PACS.parts})
+    spec = dataclasses.replace(known.PACS, parts={name: declaration.Part(count=7) for name in known.PACS.parts})
     monkeypatch.setitem(known.KNOWN, "pacs", spec)
     for number, domain in enumerate(spec.parts):
         for index, kind in enumerate(spec.classes):

@@ -14,7 +14,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from steep.data import load
-from steep.data.formats import picture
+from steep.data.picture_files import picture
 from steep.errors import DataError
 from steep.pictures import FORMATS, open_picture
 from steep.predicting.pictures import open_pictures

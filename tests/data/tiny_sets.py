@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from steep.data import ImageSet, known
+from steep.data import ImageSet, declaration, known
 
 
 def sha(array: np.ndarray) -> str:
@@ -56,10 +56,10 @@ def python2_batch(images: np.ndarray, labels: np.ndarray, key: bytes = b"labels"
     return b"\x80\x02}(" + _text(b"data") + array + _text(key) + numbers + b"u."
 
 
-def as_known(tiny: Tiny, base: known.DataSet) -> known.DataSet:
+def as_known(tiny: Tiny, base: declaration.DataSet) -> declaration.DataSet:
     parts = {
-        "train": known.Part(count=10, images_sha256=sha(tiny.train), labels_sha256=sha(tiny.train_labels)),
-        "test": known.Part(count=3, images_sha256=sha(tiny.test), labels_sha256=sha(tiny.test_labels)),
+        "train": declaration.Part(count=10, images_sha256=sha(tiny.train), labels_sha256=sha(tiny.train_labels)),
+        "test": declaration.Part(count=3, images_sha256=sha(tiny.test), labels_sha256=sha(tiny.test_labels)),
     }
     return dataclasses.replace(base, parts=parts)
 
@@ -135,7 +135,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 def tiny_imagenet(monkeypatch: pytest.MonkeyPatch) -> ImageSet:
     """Twelve pictures in three classes, under the real set's name."""
-    parts = {"train": known.Part(count=1), "val": known.Part(count=12)}
+    parts = {"train": declaration.Part(count=1), "val": declaration.Part(count=12)}
     monkeypatch.setitem(
         known.KNOWN, "tiny-imagenet", dataclasses.replace(known.TINY_IMAGENET, parts=parts, class_count=3)
     )

@@ -28,7 +28,7 @@ def unpack(archive: Path, into: Path, *, limit: int = LIMIT) -> None:
     link or device refuse the whole archive, as do a truncated archive and one that unpacks to more than `limit` bytes.
     """
     left = limit
-    with explained(into), _opened(archive) as members:
+    with explained(into), _members(archive) as members:
         for name, file in members:
             target = _inside(name, into, archive)
             if file is None:
@@ -36,7 +36,7 @@ def unpack(archive: Path, into: Path, *, limit: int = LIMIT) -> None:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as out:
-                while block := _read(file, archive):
+                while block := file.read(1 << 20):
                     left -= len(block)
                     if left < 0:
                         raise DataError(f"{archive}: refused, it unpacks to more than {limit} bytes")
@@ -59,7 +59,7 @@ Members = Iterator[tuple[str, IO[bytes] | None]]  # a folder has no file
 
 
 @contextlib.contextmanager
-def _opened(archive: Path) -> Iterator[Members]:
+def _members(archive: Path) -> Iterator[Members]:
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
@@ -68,7 +68,7 @@ def _opened(archive: Path) -> Iterator[Members]:
             with tarfile.open(archive) as tarred:
                 yield _of_tar(tarred, archive)
     except _DAMAGE as error:
-        raise _damaged(archive, error) from error
+        raise DataError(f"{archive}: truncated or damaged ({error}). Delete it and fetch again") from error
 
 
 def _of_zip(zipped: zipfile.ZipFile, archive: Path) -> Members:
@@ -94,19 +94,8 @@ def _of_tar(tarred: tarfile.TarFile, archive: Path) -> Members:
         pass  # to the end, where the compression keeps its checksum: tarfile stops before it
 
 
-def _read(file: IO[bytes], archive: Path) -> bytes:
-    try:
-        return file.read(1 << 20)
-    except _DAMAGE as error:
-        raise _damaged(archive, error) from error
-
-
 def _inside(name: str, into: Path, archive: Path) -> Path:
     parts = PurePosixPath(name.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or ":" in name or "\0" in name:
         raise DataError(f"{archive}: refused, its member {name!r} points outside the folder it is unpacked to")
     return into.joinpath(*parts.parts)
-
-
-def _damaged(archive: Path, error: BaseException) -> DataError:
-    return DataError(f"{archive}: truncated or damaged ({error}). Delete it and fetch again")

@@ -17,13 +17,13 @@ from steep.data.corrupted import (
     check_request,
     check_shape,
     entry_of,
-    has_jpeg_pass,
     made,
     manifest_of,
     variant,
 )
 from steep.data.downloads import Progress, silent
 from steep.data.imageset import ImageSet
+from steep.data.known import KNOWN
 from steep.errors import DataError
 
 _LEVELS = 0.5  # grey levels a mean may be off besides chance
@@ -88,10 +88,10 @@ def check(
         if images.shape != part.images.shape:
             raise DataError(f"{place}: {name} {level}: expected {part.images.shape} for a sample, got {images.shape}")
         ours = made(part, name, level, seed=seed).images
-        row = _compared(name, level, images, ours, part.images, pixels=not has_jpeg_pass(data.name))
+        row = _compared(name, level, images, ours, part.images, pixels=not KNOWN[data.name].corrupted_as_jpeg)
         if name == "frost":
-            said = (entry_of(manifest, name, level) or {}).get("frost", "published")
-            row = replace(row, frost=(said, corruptions.frost_source()))
+            frost = (entry_of(manifest, name, level) or {}).get("frost", "published")
+            row = replace(row, frost=(frost, corruptions.frost_source()))
         rows.append(row)
     if not rows:
         raise DataError(f"{place}: holds no corruption in a published layout (fog.npy or fog/1/class/*.JPEG)")

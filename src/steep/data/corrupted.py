@@ -7,7 +7,7 @@ import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ import torch
 from steep import corruptions
 from steep.corruptions.parameters import checked
 from steep.data.arrays import Images, Labels, as_images, read_npy, sha256, without_grey_axis
-from steep.data.formats import PICTURES, class_names, natural, pictures
+from steep.data.declaration import Decoded, Part
 from steep.data.imageset import ImageSet
-from steep.data.known import KNOWN, Part
+from steep.data.known import KNOWN
+from steep.data.picture_files import PICTURES, class_names, natural, pictures
 from steep.data.sources import classes_of
 from steep.errors import DataError, InputError
 from steep.files import file_sha256, read_json
@@ -65,11 +66,6 @@ def table_of(name: str, images: Images | None = None) -> str | None:
     return KNOWN[name].table if images is None or images.shape[1:] == KNOWN[name].shape else None
 
 
-def has_jpeg_pass(name: str) -> bool:
-    """Return whether the published variant of a set carries one more JPEG pass."""
-    return KNOWN[name].corrupted_as_jpeg
-
-
 def encoded(image: Images) -> bytes:
     """Encode one picture as Tiny-ImageNet-C does: JPEG quality 85, optimised."""
     from PIL import Image
@@ -101,7 +97,7 @@ def made(clean: ImageSet, corruption: str, severity: int, *, seed: int) -> Image
     out = np.empty(clean.images.shape, np.uint8)
     first = 0
     for piece in chunks(clean.images, corruption, severity, seed=seed, table=table_of(clean.name, clean.images)):
-        out[first : first + len(piece)] = _through_jpeg(piece) if has_jpeg_pass(clean.name) else piece
+        out[first : first + len(piece)] = _through_jpeg(piece) if KNOWN[clean.name].corrupted_as_jpeg else piece
         first += len(piece)
     frost = f", {corruptions.frost_source()} frost" if corruption == "frost" else ""
     return ImageSet(
@@ -136,21 +132,22 @@ def published(
         entry = entry_of(manifest, corruption, severity)
         if not _usable(name, manifest, entry, seed, clean):
             continue
-        found = variant(folder, name, corruption, severity, limit, manifest, classes_of(name, root))
-        if found is not None:
-            written = "published files"
-            if manifest is not None and entry is not None:
-                frost = f", {entry['frost']} frost" if "frost" in entry else ""
-                written = f"steep {manifest.get('version')}, seed {seed}{frost}"
-            return ImageSet(
-                images=found.images,
-                labels=found.labels,
-                classes=KNOWN[name].classes or found.classes,
-                name=f"{name}-c",
-                split=f"{corruption}-{severity}",
-                origin=f"disk: {folder.name}, {written}",
-                digest=sha256(found.images),
-            )
+        decoded = variant(folder, name, corruption, severity, limit, manifest, classes_of(name, root))
+        if decoded is None:
+            continue
+        writer = "published files"
+        if manifest is not None and entry is not None:
+            frost = f", {entry['frost']} frost" if "frost" in entry else ""
+            writer = f"steep {manifest.get('version')}, seed {seed}{frost}"
+        return ImageSet(
+            images=decoded.images,
+            labels=decoded.labels,
+            classes=KNOWN[name].classes or decoded.classes,
+            name=f"{name}-c",
+            split=f"{corruption}-{severity}",
+            origin=f"disk: {folder.name}, {writer}",
+            digest=sha256(decoded.images),
+        )
     return None
 
 
@@ -179,9 +176,9 @@ def _test_part(name: str) -> Part | None:
 
 def entry_of(manifest: dict[str, Any] | None, corruption: str, severity: int) -> dict[str, Any] | None:
     """Return what a manifest says about the file of one corruption and severity, with its name as `file`."""
-    for file, said in (manifest or {}).get("files", {}).items():
-        if said.get("corruption") == corruption and severity in said.get("severities", ()):
-            return {**said, "file": file}
+    for file, entry in (manifest or {}).get("files", {}).items():
+        if entry.get("corruption") == corruption and severity in entry.get("severities", ()):
+            return {**entry, "file": file}
     return None
 
 
@@ -190,18 +187,10 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.exists():
         return None
-    found = read_json(path)
-    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise DataError(f"{path}: not a manifest of corrupted sets. Delete the folder and make it again")
-    return found
-
-
-class Variant(NamedTuple):
-    """One corruption at one severity as it lies on disk."""
-
-    images: Images
-    labels: Labels
-    classes: tuple[str, ...]
+    return manifest
 
 
 def variant(
@@ -212,7 +201,7 @@ def variant(
     limit: int | None,
     manifest: dict[str, Any] | None,
     classes: Sequence[str] = (),
-) -> Variant | None:
+) -> Decoded | None:
     """Read one corruption at one severity from a folder in either published layout; None where it is not there.
 
     `classes` are those of the clean set, where they are known.
@@ -223,10 +212,10 @@ def variant(
         (folder / f"{stem}.journal").exists() for stem in (f"{corruption}.npy", f"{corruption}-{severity}")
     ):
         return None  # a run of steep was killed before it could say what this file is
-    found = _from_arrays(folder, name, corruption, severity, entry)
-    if found is not None:
-        images, labels = found
-        return Variant(images[:limit], labels[:limit], known)
+    arrays = _from_arrays(folder, name, corruption, severity, entry)
+    if arrays is not None:
+        images, labels = arrays
+        return Decoded(images[:limit], labels[:limit], known)
     return _from_folders(folder, name, corruption, severity, limit, entry, known)
 
 
@@ -247,8 +236,8 @@ def _from_arrays(
     count, odd = divmod(len(images), len(severities))
     expected = _test_part(name)
     if odd or (expected and count != expected.count):
-        must = f"{len(severities)} × {expected.count if expected else 'N'}"
-        raise DataError(f"{file}: expected {must} pictures, severity {severities[0]} first, got {images.shape}")
+        count_text = f"{len(severities)} × {expected.count if expected else 'N'}"
+        raise DataError(f"{file}: expected {count_text} pictures, severity {severities[0]} first, got {images.shape}")
     _check_sides(images, name, str(file))
     if every.dtype.kind not in "iu" or every.ndim != 1 or len(every) < count:
         raise DataError(
@@ -272,7 +261,7 @@ def _from_folders(
     limit: int | None,
     entry: dict[str, Any] | None,
     classes: tuple[str, ...],
-) -> Variant | None:
+) -> Decoded | None:
     """Read corruption/severity/class/*.JPEG, ordered by picture name (val_0, val_1, …) over all classes."""
     here = folder / corruption / str(severity)
     if not here.is_dir():
@@ -300,7 +289,7 @@ def _from_folders(
         )
     images = pictures(files[:limit])
     _check_sides(images, name, str(here))
-    return Variant(images, np.asarray([index[file.parent.name] for file in files[:limit]], np.int64), names)
+    return Decoded(images, np.asarray([index[file.parent.name] for file in files[:limit]], np.int64), names)
 
 
 def picture_bytes(files: Iterable[Path]) -> Iterator[bytes]:
@@ -325,10 +314,10 @@ def _verify(file: Path, expected: str) -> None:
     _compare(file, expected, _file_digest(file, now.st_size, now.st_mtime_ns))
 
 
-def _compare(place: Path, expected: str, found: str) -> None:
-    if found != expected:
+def _compare(place: Path, expected: str, digest: str) -> None:
+    if digest != expected:
         raise DataError(
-            f"{place}: expected sha256 {expected}, found {found}. "
+            f"{place}: expected sha256 {expected}, found {digest}. "
             "Delete it and run the same steep corrupt command again"
         )
 

