@@ -19,7 +19,7 @@ import steep
 from nets import images, net
 from steep.analysis import stream
 from steep.analysis.stream import Recorder, read
-from steep.cli import live
+from steep.cli import follow
 from steep.core.run.guard import Guard
 from steep.errors import DataError, InputError
 
@@ -182,7 +182,7 @@ def test_the_live_view_shows_numbers_and_events_and_what_is_added(tmp_path: Path
     rows = read(path)
     console = Console(width=100, record=True, file=io.StringIO())
     rows[2]["skipped"] = "[bold]the loss[/bold] is not finite"
-    console.print(live.view(rows, path))
+    console.print(follow.view(rows, path))
     shown = console.export_text()
     assert "batch 4, 80 images" in shown
     assert f"{rows[-1]['energy_samples']:.3f}" in shown
@@ -196,9 +196,9 @@ def test_the_live_view_shows_numbers_and_events_and_what_is_added(tmp_path: Path
             path.write_bytes(path.read_bytes() + line.replace(b'"batch":4', b'"batch":5'))
         return len(seen) > 1
 
-    live.follow(path, console, seconds=0.0, until=until)
+    follow.follow_run(path, console, seconds=0.0, until=until)
     assert seen == [4, 5]
-    assert "no batch yet" in str(live.view([], path))
+    assert "no batch yet" in str(follow.view([], path))
 
 
 def test_the_cost_in_the_docs_is_that_of_the_stored_row() -> None:

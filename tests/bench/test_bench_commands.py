@@ -203,7 +203,7 @@ def test_ctrl_c_ends_with_what_is_stored(tmp_path: Path, capsys: pytest.CaptureF
     assert 3 <= kept < 102
     assert f"stopped; {kept} of 102 cells are in" in " ".join(told.split())
     assert "Traceback" not in told
-    for form in ("terminal", "markdown", "latex", "html", "docs"):
+    for form in ("terminal", "markdown", "latex", "html"):
         assert main(["report", str(store), "--format", form]) == 0
         assert f"a part of a bench: {kept} of 102 cells have run so far" in capsys.readouterr().out
 

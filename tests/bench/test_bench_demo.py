@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
+import webbrowser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import steep
+from steep import recipes
 from steep.bench import cell as one
 from steep.bench.recipe import plan
 from steep.bench.rows import encode, read
-from steep.cli import main
+from steep.cli import demo, main
 from steep.errors import InputError
 from steep.training import Progress, TrainingSpec, train
 
@@ -53,13 +55,48 @@ def test_offline_runs_on_digits_and_writes_rows_and_page(first: Path, capsys: py
     out, err = told(capsys)
     assert err.splitlines()[0] == "running on scikit-learn's bundled digits, as asked (--offline)"
     rows = read(first / "digits")
-    assert {row["spec"]["method"] for row in rows} == set(steep.METHODS)
+    methods = recipes.read("digits")["demo"]
+    assert {row["spec"]["method"] for row in rows} == set(methods)
     assert {row["n"] for row in rows} == {20}
     page = first / "digits" / "report.html"
-    assert f"the same as a page: {page}" in out
-    for name in steep.METHODS:
+    assert str(page) in out
+    text = page.read_text(encoding="utf-8")
+    for name in methods:
         assert f"\n{name} " in out
-        assert f">{name}</th>" in page.read_text(encoding="utf-8")
+        assert f">{name}</th>" in text
+    strip = text[text.index('<div class="strips">') :]
+    for shift in ("clean", "gaussian_noise, severity 5", "contrast, severity 5"):
+        assert f'<figcaption>{shift}</figcaption><img src="data:image/png;base64,' in strip
+
+
+def test_the_last_sentence_is_made_of_the_rows(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0
+    out, _ = told(capsys)
+    rows = [row for row in read(first / "digits") if row["spec"]["shift"] != "clean"]
+    means = {
+        method: sum(values) / len(values)
+        for method in recipes.read("digits")["demo"]
+        if (values := [row["accuracy"] for row in rows if row["spec"]["method"] == method])
+    }
+    before = means.pop("source")
+    sentence = next(line for line in out.splitlines() if line.startswith("Corrupted pictures"))
+    assert re.findall(r"(\d+) %", sentence)[0] == f"{100 * before:.0f}"
+    assert re.findall(r"(\d+) %", sentence)[1] == f"{100 * max(means.values()):.0f}"
+
+
+def test_all_runs_every_method_of_the_recipe() -> None:
+    few, every = demo._plan("demo", False, 20), demo._plan("demo", True, 20)
+    assert {cell.method for cell in few.cells} == set(recipes.read("demo")["demo"])
+    assert {cell.method for cell in every.cells} == set(recipes.read("demo")["methods"])
+    assert len(few.cells) < len(every.cells)
+    assert few.cells[0].method == "source"
+
+
+def test_open_shows_the_page(first: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    assert main(["demo", "--offline", "--open", "--out", str(first), *SMALL]) == 0
+    assert opened == [(first / "digits" / "report.html").as_uri()]
 
 
 def test_the_second_run_prints_what_is_stored(
@@ -78,7 +115,7 @@ def test_the_second_run_prints_what_is_stored(
     assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0
     assert time.monotonic() - begun < 10
     out, err = told(capsys)
-    assert "\ntea " in out
+    assert "\ntent " in out
     assert "cells" not in err
     assert store.read_bytes() == before
 
@@ -96,13 +133,13 @@ def test_without_network_it_falls_back_in_one_line_and_exits_0(first: Path, caps
 def test_what_is_stored_of_cifar10_needs_neither_data_nor_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cells = plan("demo", only=["setting=paper"], limit=20).cells
+    cells = demo._plan("demo", False, 20).cells
     rows = [
         {
             "schema": 1,
             "key": cell.key(),
             "spec": cell.to_json(),
-            "accuracy": 0.5 + 0.01 * (cell.method == "tea"),
+            "accuracy": 0.5 + 0.01 * (cell.method == "tent"),
             "n": 20,
         }
         for cell in cells
@@ -111,8 +148,8 @@ def test_what_is_stored_of_cifar10_needs_neither_data_nor_network(
     (tmp_path / "cifar10" / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))
     assert main(["demo", "--out", str(tmp_path), *SMALL]) == 0
     out, err = told(capsys)
-    assert "cifar10-c, severity 5: wrn-40-2" in out
-    assert "51.00" in out
+    assert "CIFAR-10-C" in out
+    assert "51.0" in out
     assert "fetch" not in err
     assert not (tmp_path / "digits").exists()
 
@@ -124,16 +161,16 @@ def test_a_cell_that_fails_is_named_and_the_rest_is_shown(
     run = one.run
 
     def fails(cell: Any, *rest: Any) -> Any:
-        if cell.method == "sar":
+        if cell.method == "tent":
             raise InputError("no [bold]sharpness[/bold] here")
         return run(cell, *rest)
 
     monkeypatch.setattr(one, "run", fails)
     assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 1
     out, err = told(capsys)
-    assert "sar contrast 5: InputError: no [bold]sharpness[/bold] here" in err
-    assert "\ntea " in out
-    assert "\nsar " not in out
+    assert "tent contrast 5: InputError: no [bold]sharpness[/bold] here" in err
+    assert "\nshot " in out
+    assert "\ntent " not in out
 
 
 def test_a_slip_is_said_before_anything_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +194,7 @@ def test_ctrl_c_says_what_is_kept(
     monkeypatch.setattr(one, "run", stops)
     assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 130
     store = tmp_path / "digits" / "rows.jsonl"
-    assert f"stopped; 2 of 78 cells are in {store}, the same command goes on from there" in told(capsys)[1]
+    assert f"stopped; 2 of 36 cells are in {store}, the same command goes on from there" in told(capsys)[1]
     assert len(read(store)) == 2
 
 

@@ -45,7 +45,7 @@ def test_what_is_missing_is_called_absent(monkeypatch: pytest.MonkeyPatch) -> No
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("importlib.metadata.version", nowhere)
-    assert set(info.gathered()["libraries"].values()) == {"absent"}
+    assert set(info.gather()["libraries"].values()) == {"absent"}
 
 
 def test_no_path_no_host_no_user(capsys: pytest.CaptureFixture[str]) -> None:

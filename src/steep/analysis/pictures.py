@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from steep.bench.sources import Sources
+from steep.bench.spec import CLEAN, Cell
+from steep.data import to_device
+from steep.errors import DataError
 from steep.files import writing
 from steep.pictures import open_picture
 
@@ -70,6 +74,23 @@ def inline(images: Tensor, columns: int) -> str:
     kept = images.reshape(lines, columns, *images.shape[1:])[:, chosen].flatten(0, 1)
     few = grid(kept, min(INLINE, columns)).quantize(SHADES)
     return base64.b64encode(_png(few)).decode()
+
+
+def strips(cells: Sequence[Cell], sources: Sources, count: int = 10) -> list[tuple[str, str]]:
+    """Show what the shifts of a grid do: (name, a row of the same few images as PNG in base64), clean ones first.
+
+    Empty where the data is not here, as when all rows were stored before.
+    """
+    shifts = dict.fromkeys(shift for cell in cells for shift in cell.shifts)
+    try:
+        sets = {
+            name if severity == 0 else f"{name}, severity {severity}": sources.images(cells[0], name, severity)
+            for name, severity in dict.fromkeys([(CLEAN, 0), *shifts])
+        }
+    except DataError:
+        return []
+    rows = {name: to_device(data.images[:count]) for name, data in sets.items()}
+    return [(name, base64.b64encode(_png(grid(images, count))).decode()) for name, images in rows.items()]
 
 
 def panel(parts: Sequence[tuple[str, str, Path]], title: str) -> Image:

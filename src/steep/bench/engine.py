@@ -107,7 +107,7 @@ class Board:
         key = cell.key() if cell is not None else ""
         at_work = share * self._work[key] if key in self.left else 0.0
         worked = self._worked + at_work
-        if worked <= 0:
+        if self.outcome.ran + share < min(3, len(self.cells) / 10):  # the first batches are slow: no guess from them
             return None
         left = sum(self._work[key] for key in self.left) - at_work
         return (time.monotonic() - self._begun) * left / worked

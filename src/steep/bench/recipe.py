@@ -47,6 +47,7 @@ _DATA: dict[str, Kinds] = {
 _KEYS: dict[str, Kinds] = {
     "kind": (str,),
     "about": (str,),
+    "demo": (list,),  # the methods of `steep demo`, the model without adaptation first
     "data": (str,),
     "model": (str,),
     "weights": (str,),

@@ -1,7 +1,7 @@
-"""The `steep` command: one file per subcommand, each with a `register(app)`.
+"""The `steep` command. A subcommand is a function in a file of this folder, and a line in `COMMANDS`.
 
-To add one, write `steep/cli/<name>.py` and put its name into `COMMANDS`. `main` turns every `SteepError` into one line
-with the fix and exit code 2, and Ctrl-C into 130, so a command only parses, calls and prints.
+`main` turns every `SteepError` into one line with the fix and exit code 2, and Ctrl-C into 130, so a command only
+parses, calls and prints.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ import typer
 
 from steep.errors import SteepError, SteepWarning
 
-COMMANDS = (
-    "analyze",
-    "bench",
-    "catalog",
-    "corrupt",
-    "data",
-    "demo",
-    "info",
-    "predict",
-    "report",
-    "train",
-)
+COMMANDS = {
+    "analyze": "analyze",
+    "bench": "bench",
+    "corrupt": "corrupt",
+    "data": "data",
+    "demo": "demo",
+    "info": "info",
+    "methods": "catalog",
+    "models": "catalog",
+    "predict": "predict",
+    "recipes": "catalog",
+    "report": "report",
+    "train": "train",
+}
+"""Each command, and the module of this folder that holds its function (or, for a group, its `typer.Typer`)."""
 
 app = typer.Typer(
     name="steep",
@@ -38,22 +41,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _name in COMMANDS:
-    importlib.import_module(f"steep.cli.{_name}").register(app)
+for _name, _module in COMMANDS.items():
+    _command = getattr(importlib.import_module(f"steep.cli.{_module}"), _name)
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command()(_command)
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        import steep
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from steep.version import __version__
 
-        typer.echo(f"steep {steep.__version__}")
+        typer.echo(f"steep {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _steep(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error.")] = False,
 ) -> None:
@@ -63,16 +70,16 @@ def _steep(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 2 for a wrong call or wrong data, 130 for Ctrl-C."""
     with warnings.catch_warnings():
-        warnings.showwarning = _warned(warnings.showwarning)
+        warnings.showwarning = _with_short_warnings(warnings.showwarning)
         return _run(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def _run(given: list[str]) -> int:
-    debug = "--debug" in given  # anywhere, since it is typed behind a command that has just failed
+def _run(words: list[str]) -> int:
+    debug = "--debug" in words  # anywhere, since it is typed behind a command that has just failed
     try:
-        app(args=[word for word in given if word != "--debug"], prog_name="steep")
+        app(args=[word for word in words if word != "--debug"], prog_name="steep")
     except SystemExit as error:
-        if _interrupted(error):  # older typer says 1
+        if _was_interrupted(error):  # older typer says 1
             return 130
         return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
     except KeyboardInterrupt:
@@ -80,32 +87,30 @@ def _run(given: list[str]) -> int:
     except SteepError as error:
         if debug:
             raise
-        from rich.console import Console
-
-        Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(
-            f"error: {error}", style="red", markup=False
-        )
+        _print_line(f"error: {error}", "red")
         return 2
     return 0
 
 
-def _warned(usual: Callable[..., None]) -> Callable[..., None]:
+def _with_short_warnings(show_others: Callable[..., None]) -> Callable[..., None]:
     """Print steep's own warnings as one line, all others as Python does."""
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **options: Any) -> None:
-        if not issubclass(category, SteepWarning):
-            usual(message, category, *rest, **options)
-            return
-        from rich.console import Console
-
-        Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(
-            f"warning: {message}", style="yellow", markup=False
-        )
+        if issubclass(category, SteepWarning):
+            _print_line(f"warning: {message}", "yellow")
+        else:
+            show_others(message, category, *rest, **options)
 
     return show
 
 
-def _interrupted(error: BaseException | None) -> bool:
+def _print_line(text: str, style: str) -> None:
+    from steep.cli.output import console
+
+    console().print(text, style=style, markup=False)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

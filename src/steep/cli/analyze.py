@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights
 
+if TYPE_CHECKING:
     from steep.analysis import Analysis
     from steep.bench.rows import Row
-
-
-def register(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command()(analyze)
 
 
 def analyze(
@@ -39,17 +34,12 @@ def analyze(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="tea.lr=1e-4, limit=500, samples.steps=200; repeatable."),
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="NAME=VALUES", help="method=tea,tent or shift=fog; repeatable."),
-    ] = None,
-    seeds: Annotated[str | None, typer.Option("--seeds", help="0..4 or 0,3, for every method.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many images of a set.")] = None,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="A file of weights, or a folder that holds them by name.")
-    ] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="Where data lives.")] = None,
-    device: Annotated[str | None, typer.Option("--device", help="Such as cuda:1 (default: cuda where it is).")] = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    limit: Limit = None,
+    weights: Weights = None,
+    root: Root = None,
+    device: Device = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder for rows and figures (default: runs/analyze-NAME).")
     ] = None,
@@ -68,19 +58,16 @@ def analyze(
 
     Example: steep analyze stream run.jsonl --follow
     """
-    from rich.console import Console
-
     from steep.analysis import ANALYSES
     from steep.errors import InputError, unknown
     from steep.report.charts.writing import formats
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     if name != "stream" and name not in ANALYSES:
         raise unknown("analysis", name, (*ANALYSES, "stream"))
-    asked = formats(form)
+    forms = formats(form)
     folder = out or Path("runs") / f"analyze-{name}"
     if name == "stream":
-        _stream(file, folder, asked, follow)
+        _stream(file, folder, forms, follow)
         return
     if file is not None or follow:
         raise InputError(f"{name}: a FILE and --follow are for stream. For stored rows: --run {file or 'STORE'}")
@@ -88,12 +75,12 @@ def analyze(
     if run:
         if recipe or sets or seeds or limit or weights:
             raise InputError("--run: takes rows as they are; only --only can choose among them. Drop the other options")
-        stored, whole = _stored(analysis, run, only or []), True
+        rows, complete = _stored(analysis, run, only or []), True
     else:
         options = {"only": only or [], "seeds": seeds, "limit": limit, "given": weights, "root": root}
-        stored, whole = _measured(console, analysis, recipe or analysis.recipe, sets or [], options, folder, device)
-    _write(analysis, stored, folder, asked)
-    if not whole:
+        rows, complete = _measure(analysis, recipe or analysis.recipe, sets or [], options, folder, device)
+    _write(analysis, rows, folder, forms)
+    if not complete:
         raise typer.Exit(1)
 
 
@@ -107,15 +94,14 @@ def _stored(analysis: Analysis, stores: Sequence[Path], only: Sequence[str]) -> 
         raise InputError(
             f"{analysis.name}: measures more than a bench stores. Use --recipe, such as --recipe {analysis.recipe}"
         )
-    rows = {row["key"]: row for store in stores for row in read(store)}
-    found = [row for row in chosen(list(rows.values()), only) if not row.get("segments")]
-    if not found:
+    stored = {row["key"]: row for store in stores for row in read(store)}
+    rows = [row for row in chosen(list(stored.values()), only) if not row.get("segments")]
+    if not rows:
         raise InputError(f"--run: expected rows of single shifts in {', '.join(map(str, stores))}, got none")
-    return found
+    return rows
 
 
-def _measured(
-    console: Console,
+def _measure(
     analysis: Analysis,
     recipe: str,
     sets: Sequence[str],
@@ -123,7 +109,7 @@ def _measured(
     folder: Path,
     device: str | None,
 ) -> tuple[list[Row], bool]:
-    """Run what is missing; the stored rows of the grid, and whether all of them are there."""
+    """Run what is missing: (the stored rows of the grid, whether all of them are there)."""
     from dataclasses import replace
 
     from steep import recipes
@@ -131,86 +117,75 @@ def _measured(
     from steep.bench.recipe import plan
     from steep.bench.sources import Disk
     from steep.bench.store import Store
-    from steep.cli.bench import progress_line, tell_failures, tell_stopped
-    from steep.cli.train import chosen
+    from steep.cli.options import choose_device
+    from steep.cli.output import console
+    from steep.cli.running import print_failures, running
     from steep.errors import InputError
 
-    place = chosen(device)
-    own = [text for text in sets if text.startswith(f"{analysis.name}.")]
-    given = dict(recipes.assignment(text.removeprefix(f"{analysis.name}.")) for text in own)
-    cells.resolved(analysis, given)  # a slip is said before anything runs
-    grid = plan(recipe, sets=[text for text in sets if text not in own], **options)
+    screen, place, prefix = console(), choose_device(device), f"{analysis.name}."
+    settings = dict(recipes.assignment(text.removeprefix(prefix)) for text in sets if text.startswith(prefix))
+    cells.resolved(analysis, settings)  # a wrong one is refused before anything runs
+    grid = plan(recipe, sets=[text for text in sets if not text.startswith(prefix)], **options)
     grid = replace(grid, cells=tuple(analysis.more(grid.cells)))
     with Store(folder / "cells.jsonl") as store:
-        for note in store.notes:
-            console.print(f"{store.path}: {note}", markup=False)
-        try:
-            with progress_line(console) as progress:
-                done = cells.run(
-                    analysis,
-                    grid.cells,
-                    store,
-                    sources=Disk(options["root"], grid.found),
-                    folder=folder,
-                    device=place,
-                    options=given,
-                    progress=progress,
-                )
-        except KeyboardInterrupt:
-            tell_stopped(console, grid, store)
-            raise
-        tell_failures(console, done)
-        found = [store[cell.key()] for cell in grid.cells if cell.key() in store]
-    if not found:
+        with running(screen, grid, store) as progress:
+            outcome = cells.run(
+                analysis,
+                grid.cells,
+                store,
+                sources=Disk(options["root"], grid.found),
+                folder=folder,
+                device=place,
+                options=settings,
+                progress=progress,
+            )
+        print_failures(screen, outcome)
+        rows = [store[cell.key()] for cell in grid.cells if cell.key() in store]
+    if not rows:
         raise InputError(f"{analysis.name}: none of {len(grid.cells)} cells could be run")
-    if len(found) < len(grid.cells):
-        said = f"{len(grid.cells) - len(found)} of {len(grid.cells)} cells are missing: figures are of what is there"
-        console.print(said, style="yellow", markup=False)
-    return found, not done.failed
+    if missing := len(grid.cells) - len(rows):
+        screen.print(f"{missing} of {len(grid.cells)} cells are missing: figures are of what is there", style="yellow")
+    return rows, not outcome.failed
 
 
-def _write(analysis: Analysis, stored: Sequence[Row], folder: Path, asked: Sequence[str]) -> None:
-    """Write the flat rows, then what is made of them; say the numbers and name the files."""
+def _write(analysis: Analysis, stored: Sequence[Row], folder: Path, forms: Sequence[str]) -> None:
+    """Write the flat rows and their figures; print the numbers and name the files."""
     from steep.analysis import samples
-    from steep.bench.rows import encode
-    from steep.files import writing
-    from steep.report.charts.writing import write
 
     rows = analysis.rows(stored)
-    with writing(folder / "rows.jsonl") as file:
-        file.writelines(map(encode, rows))
     for line in analysis.summary(rows):
         typer.echo(line)
     panels = samples.panels(rows, folder) if analysis.name == "samples" else []
-    _name_files([folder / "rows.jsonl", *panels, *write(rows, folder, asked)])
+    _write_rows(rows, folder, forms, panels)
 
 
-def _stream(file: Path | None, folder: Path, asked: Sequence[str], follow: bool) -> None:
+def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool) -> None:
     from rich.console import Console
 
     from steep.analysis import stream
-    from steep.bench.rows import encode
-    from steep.cli import live
+    from steep.cli.follow import follow_run
     from steep.errors import InputError
-    from steep.files import writing
-    from steep.report.charts.writing import write
 
     if file is None:
         raise InputError("stream: expected a FILE that a Recorder wrote. Run: steep analyze stream FILE")
     if follow:
-        live.follow(file, Console())
+        follow_run(file, Console())
         return
     rows = stream.read(file)
     if not rows:
         raise InputError(f"{file}: expected at least one batch, got none")
     if (folder / "rows.jsonl").resolve() == file.resolve():
         raise InputError(f"--out: {folder} holds the recorded file itself. Choose another folder")
-    with writing(folder / "rows.jsonl") as out:
-        out.writelines(map(encode, rows))
     last = rows[-1]
     typer.echo(f"{last['label']}: {last['batch']} batches, {last['undone']} steps undone by the guard")
-    _name_files([folder / "rows.jsonl", *write(rows, folder, asked)])
+    _write_rows(rows, folder, forms)
 
 
-def _name_files(files: Sequence[Path]) -> None:
-    typer.echo("written: " + ", ".join(map(str, files)))
+def _write_rows(rows: list[Row], folder: Path, forms: Sequence[str], panels: Sequence[Path] = ()) -> None:
+    from steep.bench.rows import encode
+    from steep.files import writing
+    from steep.report.charts.writing import write
+
+    with writing(folder / "rows.jsonl") as out:
+        out.writelines(map(encode, rows))
+    typer.echo("written: " + ", ".join(map(str, [folder / "rows.jsonl", *panels, *write(rows, folder, forms)])))

@@ -8,13 +8,6 @@ from typing import Annotated
 import typer
 
 
-def register(parent: typer.Typer) -> None:
-    """Add the commands."""
-    parent.command()(methods)
-    parent.command()(models)
-    parent.command()(recipes)
-
-
 def methods(name: Annotated[str | None, typer.Argument(help="One method only.")] = None) -> None:
     """List the methods: paper, prediction before or after the update, hyper-parameters and what `tuned` changes.
 

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steep.cli.options import Root
+
 if TYPE_CHECKING:
     from steep.data import Comparison
-
-
-def register(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command()(corrupt)
 
 
 def corrupt(
@@ -25,7 +22,7 @@ def corrupt(
     check: Annotated[Path | None, typer.Option("--check", help="Compare this set with ours.")] = None,
     sample: Annotated[int, typer.Option("--sample", min=2, help="Pictures --check compares.")] = 500,
     device: Annotated[str, typer.Option("--device", help="Where to compute, such as cuda.")] = "cpu",
-    root: Annotated[Path | None, typer.Option("--root", help="Where the clean set lies.")] = None,
+    root: Root = None,
     size: Annotated[
         int | None, typer.Option("--size", help="Resize to size × size first; not cifar or tiny-imagenet.")
     ] = None,
@@ -39,10 +36,8 @@ def corrupt(
 
     Example: steep corrupt cifar10 --check CIFAR-10-C
     """
-    from rich.console import Console
-
     from steep import corruptions
-    from steep.cli.progress import bar
+    from steep.cli.output import console, progress_bar
     from steep.data import check as compare
     from steep.data import load, write
     from steep.data.known import data_set
@@ -59,17 +54,17 @@ def corrupt(
     if (domains := data_set(name).domains) and domain is None:
         raise InputError(f"steep corrupt {name}: give --domain, one of {', '.join(domains)}")
     data = load(name, "test", root, size=size, domain=domain)
-    console = Console(stderr=True, soft_wrap=True)
+    screen = console()
     if out is not None:
         try:
-            with bar(console) as progress:
+            with progress_bar(screen) as progress:
                 done = write(data, out, only=names, severities=levels, seed=seed, device=device, progress=progress)
         except KeyboardInterrupt:
-            console.print(f"stopped; what is finished is in {out}, the same command goes on from there", markup=False)
+            screen.print(f"stopped; what is finished is in {out}, the same command goes on from there", markup=False)
             raise
-        console.print(f"{out}: {len(done.made)} made, {len(done.kept)} already there and right", markup=False)
+        screen.print(f"{out}: {len(done.made)} made, {len(done.kept)} already there and right", markup=False)
     if check is not None:
-        with bar(console) as progress:
+        with progress_bar(screen) as progress:
             rows = compare(
                 check, data, only=names, severities=levels, seed=seed, sample=min(sample, len(data)), progress=progress
             )
@@ -82,7 +77,7 @@ def _table(rows: list[Comparison], folder: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from steep.cli.tables import show
+    from steep.cli.output import print_table
 
     columns = ("corruption", "severity", "mean", "spread", "to clean", "within 1", "verdict")
     table = Table(*columns, title=escape(f"{folder} / ours"))
@@ -94,4 +89,4 @@ def _table(rows: list[Comparison], folder: Path) -> None:
         if row.frost is not None:
             verdict += f" ({' / '.join(map(escape, row.frost))} frost)"
         table.add_row(row.corruption, str(row.severity), *pairs, within, verdict)
-    show(table)
+    print_table(table)

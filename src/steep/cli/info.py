@@ -11,11 +11,6 @@ import typer
 _NOT_FOR_USERS = ("dev", "docs")
 
 
-def register(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command()(info)
-
-
 def info(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False) -> None:
     """Show versions, device and capabilities, for a bug report. No path, no host and no user name is in it.
 
@@ -23,20 +18,20 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="One JSON object i
 
     Example: steep info --json
     """
-    found = gathered()
+    report = gather()
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(report, indent=2))
         return
-    for title, entries in found.items():
+    for title, entries in report.items():
         typer.echo(title)
         for name, value in entries.items():
             typer.echo(f"  {name:<18} {value}")
 
 
-def gathered() -> dict[str, dict[str, str]]:
+def gather() -> dict[str, dict[str, str]]:
     """Collect it all, by section, as text.
 
-    >>> sorted(gathered())
+    >>> sorted(gather())
     ['device', 'extras', 'libraries', 'steep']
     """
     import platform
@@ -44,7 +39,7 @@ def gathered() -> dict[str, dict[str, str]]:
     from steep.provenance import commit
     from steep.version import __version__
 
-    needed = _needed()
+    requirements = _requirements()
     return {
         "steep": {
             "version": __version__,
@@ -52,17 +47,17 @@ def gathered() -> dict[str, dict[str, str]]:
             "python": f"{platform.python_implementation()} {platform.python_version()}",
             "system": f"{platform.system()} {platform.machine()}",
         },
-        "libraries": {name: _version(name) for name in needed.pop("", [])},
+        "libraries": {name: _version(name) for name in requirements.pop("", [])},
         "extras": {
             extra: ", ".join(f"{name} {_version(name)}" for name in names)
-            for extra, names in needed.items()
+            for extra, names in requirements.items()
             if extra not in _NOT_FOR_USERS
         },
         "device": _device(),
     }
 
 
-def _needed() -> dict[str, list[str]]:
+def _requirements() -> dict[str, list[str]]:
     """Read what steep asks for from its own metadata, by extra; those without one are under the empty name."""
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -70,11 +65,11 @@ def _needed() -> dict[str, list[str]]:
         lines = requires("steep") or []
     except PackageNotFoundError:  # a bare copy of the sources
         lines = []
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for line in lines:
         extra = re.search(r"extra == ['\"]([^'\"]+)", line)
-        found.setdefault(extra[1] if extra else "", []).append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
-    return found
+        names.setdefault(extra[1] if extra else "", []).append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+    return names
 
 
 def _device() -> dict[str, str]:
@@ -88,17 +83,17 @@ def _device() -> dict[str, str]:
         return "faster, so precision='auto' takes it" if faster else "not faster"
 
     cpu = torch.device("cpu")
-    found = {"cpu": device_name(cpu), "bfloat16 on cpu": f"{faster(cpu)} (measured now)"}
+    devices = {"cpu": device_name(cpu), "bfloat16 on cpu": f"{faster(cpu)} (measured now)"}
     if not torch.cuda.is_available():
-        return {**found, "cuda": "absent"}
+        return {**devices, "cuda": "absent"}
     for index in range(torch.cuda.device_count()):
         about, gpu = torch.cuda.get_device_properties(index), torch.device("cuda", index)
-        found[f"cuda:{index}"] = (
+        devices[f"cuda:{index}"] = (
             f"{device_name(gpu)}, {about.total_memory / 2**30:.0f} GiB, capability {about.major}.{about.minor}, "
             f"bfloat16 {faster(gpu)}"
         )
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return {**found, "cuda": str(torch.version.cuda), "cudnn": str(cudnn)}
+    return {**devices, "cuda": str(torch.version.cuda), "cudnn": str(cudnn)}
 
 
 def _version(name: str) -> str:

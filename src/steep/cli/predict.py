@@ -11,14 +11,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from steep.metrics import Detection
-    from steep.predicting import Pictures, Predictions
+    from steep.models import Normalized
+    from steep.predicting import Predictions
 
 _SHOWN = 10
-
-
-def register(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command()(predict)
 
 
 def predict(
@@ -78,14 +74,12 @@ def predict(
 
     Example: steep predict --model net.py:make --weights net.pt --images DIR --method tent --set lr=1e-4 --out preds.csv
     """
-    from rich.console import Console
-
-    from steep.cli.progress import bar
-    from steep.cli.train import chosen
+    from steep.cli.options import choose_device
+    from steep.cli.output import console, progress_bar
     from steep.errors import InputError
     from steep.files import explained, make_folder
     from steep.models import Normalized
-    from steep.predicting import load_model, open_pictures, told_apart, write_table
+    from steep.predicting import PredictionStopped, load_model, ood_detection, open_pictures, write_table
     from steep.predicting import predict as run
     from steep.predicting.table import check_table
     from steep.recipes import assignment
@@ -97,9 +91,9 @@ def predict(
         if target is not None:
             with explained(target):
                 make_folder(target.parent)  # now, not after hours of predicting
-    names = _names(classes)
-    pictures, strangers = open_pictures(images), None if unknown is None else open_pictures(unknown)
-    place = chosen(device)
+    names = _class_names(classes)
+    pictures, others = open_pictures(images), None if unknown is None else open_pictures(unknown)
+    place = choose_device(device)
     loaded = load_model(
         model,
         weights=weights,
@@ -110,47 +104,51 @@ def predict(
         mean=_numbers("--mean", mean),
         std=_numbers("--std", std),
     )
-    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    if model.startswith(("timm:", "torchvision:", "hf:")) and not isinstance(loaded.model, Normalized):
-        console.print(
-            "no normalisation comes with this model: it is shown pictures in [0, 1], and most want --mean and --std",
-            style="yellow",
-        )
-    elif isinstance(loaded.model, Normalized) and mean is None:
-        console.print(f"pictures are normalised for the model: {loaded.model.extra_repr()}", markup=False)
-    shown: dict[str, Any] = {"size": size or loaded.size, "channels": loaded.channels, "batch_size": batch_size}
-    with bar(console) as progress:
-        found = run(
-            loaded.model,
-            pictures,
-            method,
-            classes=loaded.classes,
-            **shown,
-            shuffle=shuffle,
-            seed=seed,
-            setting=setting,
-            steps=steps,
-            episodic=episodic,
-            device=place,
-            hyper=dict(assignment(text) for text in sets or []),
-            progress=lambda done, total: progress("pictures", done, total),
-        )
-    write_table(found.rows, out)
-    _tell(console, found, method, out)
+    screen = console()
+    if isinstance(loaded.model, Normalized) and mean is None:
+        screen.print(f"pictures are normalised for the model: {_short(loaded.model)}", markup=False)
+    elif model.startswith(("timm:", "torchvision:", "hf:")) and mean is None:
+        screen.print("this model says no normalisation; most need one: --mean and --std", style="yellow")
+    reading: dict[str, Any] = {"size": size or loaded.size, "channels": loaded.channels, "batch_size": batch_size}
+    try:
+        with progress_bar(screen) as progress:
+            predictions = run(
+                loaded.model,
+                pictures,
+                method,
+                classes=loaded.classes,
+                **reading,
+                shuffle=shuffle,
+                seed=seed,
+                setting=setting,
+                steps=steps,
+                episodic=episodic,
+                device=place,
+                hyper=dict(assignment(text) for text in sets or []),
+                progress=lambda done, total: progress("pictures", done, total),
+            )
+    except PredictionStopped as stop:
+        rows = stop.predictions.rows
+        if rows:
+            write_table(rows, out)
+            _show(screen, stop.predictions, method, out)
+        screen.print(f"stopped after {len(rows):,} of {len(pictures):,} pictures", style="yellow")
+        raise
+    write_table(predictions.rows, out)
+    _show(screen, predictions, method, out)
     if save_state is not None:
-        found.adapter.save(save_state)
+        predictions.adapter.save(save_state)
     if save_weights is not None:
-        _save_weights(console, found, pictures, method, save_weights, shown)
-    if strangers is not None:
-        before, after = told_apart(loaded.model, found.adapter, pictures, strangers, **shown)
-        console.print(
+        _save_weights(screen, predictions, method, save_weights, reading)
+    if others is not None:
+        before, after = ood_detection(loaded.model, predictions.adapter, pictures, others, **reading)
+        typer.echo(
             f"energy tells {after.known:,} pictures from {after.unknown:,} of no class: {_detected(after)} "
-            f"with {method}, {_detected(before)} without adaptation",
-            markup=False,
+            f"with {method}, {_detected(before)} without adaptation"
         )
 
 
-def _names(file: Path | None) -> tuple[str, ...]:
+def _class_names(file: Path | None) -> tuple[str, ...]:
     from steep.errors import InputError
 
     if file is None:
@@ -176,57 +174,54 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
         raise InputError(f"{option}: expected numbers with commas, such as 0.5,0.5,0.5, got {text!r}") from None
 
 
-def _save_weights(
-    console: Console, found: Predictions, pictures: Pictures, method: str, file: Path, shown: dict[str, Any]
-) -> None:
+def _save_weights(screen: Console, predictions: Predictions, method: str, file: Path, reading: dict[str, Any]) -> None:
     """Write what answers in a plain model as the adapted one does: with these pictures' statistics, if need be."""
-    from steep.cli.progress import bar
+    from steep.cli.output import progress_bar
     from steep.models import checkpoints
-    from steep.predicting import fixed
+    from steep.predicting import merged_model
 
-    with bar(console) as progress:
-        module, seen = fixed(
-            found.adapter, pictures, **shown, progress=lambda done, total: progress("statistics", done, total)
+    with progress_bar(screen) as progress:
+        module, count = merged_model(
+            predictions.adapter,
+            predictions.pictures,
+            **reading,
+            progress=lambda done, total: progress("statistics", done, total),
         )
     checkpoints.save(module, file, {"adapted": method})
-    measured = f", with BatchNorm statistics measured on {seen:,} of the pictures" if seen else ""
-    console.print(f"{file}: the adapted weights{measured}", markup=False)
+    measured = f", with BatchNorm statistics measured on {count:,} of the pictures" if count else ""
+    screen.print(f"{file}: the adapted weights{measured}", markup=False)
 
 
-def _tell(console: Console, found: Predictions, method: str, out: Path) -> None:
-    read = len(found.rows) - len(found.unreadable)
-    console.print(f"{out}: {read:,} pictures", markup=False)
-    if found.accuracy is not None and found.accuracy_before is not None:
-        console.print(
-            f"accuracy on {found.labelled:,}: {found.accuracy:.2%} with {method}, "
-            f"{found.accuracy_before:.2%} without adaptation",
-            markup=False,
-        )
-    if found.remark:
-        console.print(found.remark, markup=False, style="yellow")
-    if found.unadapted:
-        console.print(
-            f"{len(found.unadapted):,} of {found.batches:,} batches answered without adapting, the first because: "
-            f"{found.unadapted[0]}",
+def _show(screen: Console, predictions: Predictions, method: str, out: Path) -> None:
+    """Say what was predicted: the accuracy to standard output, the rest to standard error."""
+    from steep.predicting.table import printable
+
+    unreadable = [printable(name) for name in predictions.unreadable]
+    screen.print(f"{out}: {len(predictions.rows) - len(unreadable):,} pictures", markup=False)
+    after, before = predictions.accuracy, predictions.accuracy_before
+    if after is not None and before is not None:
+        typer.echo(f"accuracy on {predictions.labelled:,}: {after:.1%} with {method}, {before:.1%} without adaptation")
+    if predictions.remark:
+        screen.print(printable(predictions.remark), markup=False, style="yellow")
+    if predictions.unadapted:
+        screen.print(
+            f"{len(predictions.unadapted):,} of {predictions.batches:,} batches answered without adapting, "
+            f"the first because: {predictions.unadapted[0]}",
             markup=False,
             style="yellow",
         )
-    if found.unreadable:
-        console.print(f"{len(found.unreadable)} not readable, skipped:", markup=False, style="yellow")
-        for name in list(found.unreadable)[:_SHOWN]:
-            console.print(f"  {_visible(name)}", markup=False)
-        if len(found.unreadable) > _SHOWN:
-            console.print(f"  and {len(found.unreadable) - _SHOWN} more; the table says which", markup=False)
+    if unreadable:
+        screen.print(f"{len(unreadable)} not readable, skipped:", style="yellow")
+        for name in unreadable[:_SHOWN]:
+            screen.print(f"  {name}", markup=False)
+        if len(unreadable) > _SHOWN:
+            screen.print(f"  and {len(unreadable) - _SHOWN} more; the table says which")
 
 
-def _detected(found: Detection) -> str:
-    return f"AUROC {found.auroc:.2%}, FPR95 {found.fpr95:.2%}"
+def _detected(result: Detection) -> str:
+    return f"AUROC {result.auroc:.1%}, FPR95 {result.fpr95:.1%}"
 
 
-def _visible(name: str) -> str:
-    r"""Show a file's name without letting it speak to the terminal.
-
-    >>> print(_visible("a\x1b[31m.png"))
-    a\x1b[31m.png
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+def _short(model: Normalized) -> str:
+    mean, std = (", ".join(f"{value:.3g}" for value in part.flatten().tolist()) for part in (model.mean, model.std))
+    return f"mean {mean}, std {std}"

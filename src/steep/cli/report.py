@@ -8,11 +8,6 @@ from typing import Annotated
 import typer
 
 
-def register(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command()(report)
-
-
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Runs: folders with rows.jsonl, or .jsonl files.", metavar="RUN")],
     form: Annotated[

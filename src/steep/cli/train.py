@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steep.cli.options import Device, Root
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from steep.training import Plan, Progress, TrainingSpec
-
-
-def register(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command()(train)
 
 
 def train(
@@ -25,8 +22,8 @@ def train(
     out: Annotated[
         Path | None, typer.Option("--out", help="The weights to write (default: weights/NAME.safetensors in the root).")
     ] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="Where data lives.")] = None,
-    device: Annotated[str | None, typer.Option("--device", help="Such as cuda:1 (default: cuda where it is).")] = None,
+    root: Root = None,
+    device: Device = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Decides the weights to start from and every draw.")
     ] = None,
@@ -44,8 +41,8 @@ def train(
 
     Example: steep train train-cifar10-wrn-28-10 --device cuda --set epochs=30
     """
-    from rich.console import Console
-
+    from steep.cli.options import choose_device
+    from steep.cli.output import console
     from steep.data import default_root
     from steep.recipes import assignment
     from steep.training import TrainingSpec, checkpoint_path, plan
@@ -59,86 +56,66 @@ def train(
     if dry_run:
         _show(spec, plan(spec, root), target)
         return
-    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    screen = console()
     try:
-        with _bar(console, spec) as progress:
-            trained = run(spec, target, root=root, device=chosen(device), resume=resume, progress=progress)
+        with _progress(screen, spec) as progress:
+            trained = run(spec, target, root=root, device=choose_device(device), resume=resume, progress=progress)
     except KeyboardInterrupt:
         if checkpoint_path(target).exists():
-            console.print(
-                f"stopped; the run is kept in {checkpoint_path(target)}: the same command goes on", markup=False
-            )
+            screen.print(f"stopped; the run is in {checkpoint_path(target)}: the same command goes on", markup=False)
         raise
     row = trained.row
-    said = "was there already" if trained.was_there else f"{row['epochs']} epochs in {_time(row['seconds'])}"
-    console.print(f"{trained.weights}: {row['accuracy']:.2%} on {row['test_images']:,} pictures, {said}", markup=False)
-
-
-def chosen(device: str | None) -> str:
-    """Check a device before anything is loaded; None takes a GPU where there is one.
-
-    >>> chosen("cpu")
-    'cpu'
-    """
-    import torch
-
-    from steep.errors import InputError
-
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        why = str(error).splitlines()[0]
-        raise InputError(f"--device: expected one that works here, such as cpu, got {device!r} ({why})") from error
-    return device
+    how = "was there already" if trained.was_there else f"{row['epochs']} epochs in {_time(row['seconds'])}"
+    screen.print(f"{trained.weights}: {row['accuracy']:.2%} on {row['test_images']:,} pictures, {how}", markup=False)
 
 
 @contextlib.contextmanager
-def _bar(console: Console, spec: TrainingSpec) -> Iterator[Callable[[Progress], None]]:
+def _progress(screen: Console, spec: TrainingSpec) -> Iterator[Callable[[Progress], None]]:
     """Draw epochs, loss, accuracy and time left; without a terminal, one line for each test."""
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}", markup=False))
-    last: list[float | None] = [None]
-    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(spec.recipe, total=None, said="loading")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[text]}"))
+    last_test: float | None = None
+    with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
+        task = bars.add_task(spec.recipe, total=None, text="loading")
 
         def report(now: Progress) -> None:
-            said = f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  train {now.train_accuracy:.1%}"
+            nonlocal last_test
+            text = f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  train {now.train_accuracy:.1%}"
             if now.test_accuracy is not None:
-                said += f"  test {now.test_accuracy:.1%}"
-            bars.update(task, completed=now.done, total=now.total, said=f"{said}  {_time(now.remaining)} left")
-            if not console.is_terminal and now.test_accuracy != last[0]:
-                last[0] = now.test_accuracy
-                console.print(f"{said}  {_time(now.remaining)} left", markup=False, soft_wrap=True)
+                text += f"  test {now.test_accuracy:.1%}"
+            text += f"  {_time(now.remaining)} left"
+            bars.update(task, completed=now.done, total=now.total, text=text)
+            if not screen.is_terminal and now.test_accuracy != last_test:
+                last_test = now.test_accuracy
+                screen.print(text, markup=False)
 
         yield report
 
 
-def _show(spec: TrainingSpec, found: Plan, target: Path) -> None:
-    from rich.console import Console
+def _show(spec: TrainingSpec, work: Plan, target: Path) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
+    from steep.cli.output import print_table
     from steep.training import checkpoint_path
 
-    channels, height, width = found.image_shape
-    table = Table(title=f"{spec.recipe}: {spec.about}", show_header=False)
-    rows = {
-        "data": f"{spec.data}{f' ({spec.domain})' if spec.domain else ''}: {found.data}",
-        "pictures": f"{found.train_images:,} of {channels} × {height} × {width}, {found.classes} classes",
-        "model": f"{spec.model}, {found.parameters / 1e6:.2f} M parameters, seed {spec.seed}",
-        "steps": f"{spec.epochs} epochs × {found.steps} of {spec.batch_size} pictures = {found.total_steps:,}",
+    channels, height, width = work.image_shape
+    table = Table(title=escape(f"{spec.recipe}: {spec.about}"), show_header=False)
+    lines = {
+        "data": f"{spec.data}{f' ({spec.domain})' if spec.domain else ''}: {work.data}",
+        "pictures": f"{work.train_images:,} of {channels} × {height} × {width}, {work.classes} classes",
+        "model": f"{spec.model}, {work.parameters / 1e6:.2f} M parameters, seed {spec.seed}",
+        "steps": f"{spec.epochs} epochs × {work.steps} of {spec.batch_size} pictures = {work.total_steps:,}",
         "rate": f"{spec.lr:g} after {spec.warmup_epochs:g} epochs, then a cosine to 0; decay {spec.weight_decay:g}",
-        "file": f"{target} (about {found.file_bytes / 1e6:.1f} MB, {spec.store})",
+        "file": f"{target} (about {work.file_bytes / 1e6:.1f} MB, {spec.store})",
     }
     if checkpoint_path(target).exists():
-        rows["stopped run"] = f"{checkpoint_path(target)}: the run goes on from it"
-    for name, text in rows.items():
-        table.add_row(name, text)
-    console = Console(highlight=False)
-    Console(width=None if console.is_terminal else 160, highlight=False, markup=False, emoji=False).print(table)
+        lines["stopped run"] = f"{checkpoint_path(target)}: the run goes on from it"
+    for name, text in lines.items():
+        table.add_row(name, escape(text))
+    print_table(table)
 
 
 def _time(seconds: float) -> str:

@@ -1,21 +1,21 @@
 """Predicting: your model, your weights, your pictures, adapted while they are answered."""
 
-from steep.predicting.fixed import fixed
-from steep.predicting.models import Loaded, load_model
+from steep.predicting.merged import merged_model, ood_detection
+from steep.predicting.models import LoadedModel, load_model
 from steep.predicting.pictures import Pictures, open_pictures
-from steep.predicting.run import Predictions, predict
-from steep.predicting.strangers import told_apart
+from steep.predicting.run import Predictions, PredictionStopped, predict
 from steep.predicting.table import Row, write_table
 
 __all__ = [
-    "Loaded",
+    "LoadedModel",
     "Pictures",
+    "PredictionStopped",
     "Predictions",
     "Row",
-    "fixed",
     "load_model",
+    "merged_model",
+    "ood_detection",
     "open_pictures",
     "predict",
-    "told_apart",
     "write_table",
 ]

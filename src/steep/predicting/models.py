@@ -1,12 +1,12 @@
 """A classifier from anywhere: steep's own by name, timm, torchvision, Hugging Face, or a function in your own file.
 
-`file.py:factory` is the only door through which code of the user's is run; every other name only looks things up,
-and weights are read as tensors, never as programs.
+Only `file.py:factory` runs code of the user's. Every other name only looks things up, and weights are read as tensors,
+never as programs.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
 import json
 import os
@@ -27,7 +27,7 @@ from steep.models.hub import Wants, wanted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedModel:
     """A model ready for images in [0, 1], and what its weights say of the pictures it wants."""
 
     model: nn.Module
@@ -37,7 +37,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Built:
     model: nn.Module
     wants: Wants = field(default_factory=Wants)  # what its library says of the pictures it was trained on
     classes: tuple[str, ...] = ()
@@ -53,17 +53,17 @@ def load_model(
     channels: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-) -> Loaded:
+) -> LoadedModel:
     """Build a model, bring in its weights and put its input normalisation before it.
 
     Args:
         name: a name in `steep.models`, `timm:NAME`, `torchvision:NAME`, `hf:NAME`, `hf:FOLDER` as `save_pretrained`
-            wrote it, or `file.py:factory`, a function that returns the model. This one runs the code in that file.
+            wrote it, or `file.py:factory`, a function that returns the model. This last one runs the code in that file.
         weights: a file of weights, or the name of weights that come with steep.
         pretrained: let timm, torchvision or Hugging Face download theirs.
-        num_classes: number of logits, where neither `classes` nor the weights tell.
+        num_classes: number of logits, where neither `classes` nor the weights say it.
         classes: the names of the classes in order.
-        channels: of the model's input, where its weights do not tell; 3 otherwise.
+        channels: of the model's input, where its weights do not say it; 3 otherwise.
         mean: with `std`, one number per channel that the model wants its input normalised with. Where they are not
             given, timm's data configuration, torchvision's transforms or Hugging Face's image processor say it.
         std: see `mean`.
@@ -77,49 +77,30 @@ def load_model(
     """
     if (mean is None) != (std is None):
         raise InputError("mean and std: expected both or neither")
-    door, _, rest = name.partition(":")
-    file = user_code.split(name)
     stored = checkpoints.read(find_weights(weights)) if weights is not None else None
-    tensors: Mapping[str, Tensor] = stored.tensors if stored else {}
-    carried = {"mean", "std"} <= tensors.keys()  # saved with its `Normalized`
-    said = stored.metadata if stored else {}
-    classes = tuple(classes) or tuple(map(str, _json(said.get("classes"), [])))
-    prefix = "model." if carried else ""
-    count = num_classes or len(classes) or _rows(tensors.get(prefix + "fc.weight"), 0)
-    planes = channels or _rows(tensors.get(prefix + "conv1.weight"), 1) or 3
+    tensors = stored.tensors if stored is not None else {}
+    metadata = stored.metadata if stored is not None else {}
+    classes = tuple(classes) or tuple(map(str, _json_list(metadata.get("classes"))))
     if num_classes and classes and num_classes != len(classes):
         raise InputError(f"num_classes: expected {len(classes)}, as there are class names, got {num_classes}")
-    if file is not None:
-        made = _Made(_from_file(*file, count))
-    elif door in _DOORS and rest:
-        pretrained = pretrained or (door == "hf" and Path(rest).expanduser().is_dir())  # a folder brings its weights
-        if not pretrained and stored is None:
-            folder = ", or a folder that save_pretrained wrote (there is none of this name)" if door == "hf" else ""
-            raise InputError(
-                f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them{folder}"
-            )
-        made = user_code.attempt(f"model {name}", lambda: _DOORS[door](rest, count, pretrained and stored is None))
-    else:
-        made = _Made(_named(name, count, planes, stored))
-    if stored is not None and not carried:
-        checkpoints.copy_weights(stored, made.model)
-    if mean is None and not carried:
-        mean, std = made.wants.mean, made.wants.std
-    model = made.model
-    if carried:
+    normalized = {"mean", "std"} <= tensors.keys()  # saved with its `Normalized`
+    if normalized and mean is not None:
+        raise InputError("mean and std: the weights carry their own normalisation; leave --mean and --std out")
+    prefix = "model." if normalized else ""
+    count = num_classes or len(classes) or _length(tensors.get(prefix + "fc.weight"), 0)
+    channels = channels or _length(tensors.get(prefix + "conv1.weight"), 1) or 3
+    built = _build(name, count, channels, pretrained, stored)
+    model = built.model
+    if normalized:
         model = models.Normalized(model, tensors["mean"], tensors["std"])
-        if stored is not None:
-            checkpoints.copy_weights(stored, model)
-        if mean is not None:
-            raise InputError("mean and std: the weights carry their own normalisation; leave --mean and --std out")
-    elif mean is not None and std is not None:
-        model = models.Normalized(model, mean, std)
-    shape = _json(said.get("image_shape"), [])
-    told = len(shape) == 3 and shape[0] == shape[1] and type(shape[0]) is int and shape[0] > 0
-    size = shape[0] if told else made.wants.size
-    if not classes and stored is None:
-        classes = made.classes
-    return Loaded(model=model.eval(), classes=classes, channels=planes, size=size)
+    if stored is not None:
+        checkpoints.copy_weights(stored, model)
+    elif not classes:
+        classes = built.classes
+    if not normalized:
+        mean, std = (mean, std) if mean is not None else (built.wants.mean, built.wants.std)
+        model = model if mean is None or std is None else models.Normalized(model, mean, std)
+    return LoadedModel(model=model.eval(), classes=classes, channels=channels, size=_side(metadata) or built.wants.size)
 
 
 def find_weights(weights: str | os.PathLike[str] | None) -> Path:
@@ -135,18 +116,33 @@ def find_weights(weights: str | os.PathLike[str] | None) -> Path:
     return next((file for place in places if (file := place / f"{weights}.safetensors").is_file()), path)
 
 
-def _named(name: str, count: int, channels: int, stored: checkpoints.Checkpoint | None) -> nn.Module:
-    if stored is None and (name in models.MODELS or name.startswith("wrn-")):
+def _build(name: str, count: int, channels: int, pretrained: bool, stored: checkpoints.Checkpoint | None) -> _Built:
+    """Make the module a name stands for; `count` is 0 where the number of classes is unknown."""
+    if (file := user_code.split(name)) is not None:
+        return _Built(_from_file(*file, count))
+    library, _, rest = name.partition(":")
+    if library not in _LIBRARIES or not rest:
+        return _Built(_from_steep(name, count, channels, stored))
+    pretrained = pretrained or (library == "hf" and Path(rest).expanduser().is_dir())  # a folder brings its weights
+    if not pretrained and stored is None:
+        folder = ", or a folder that save_pretrained wrote (there is none of this name)" if library == "hf" else ""
+        raise InputError(
+            f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them{folder}"
+        )
+    return user_code.attempt(f"model {name}", lambda: _LIBRARIES[library](rest, count, pretrained and stored is None))
+
+
+def _from_steep(name: str, count: int, channels: int, stored: checkpoints.Checkpoint | None) -> nn.Module:
+    if name not in models.MODELS and not name.startswith("wrn-"):
+        others = ("timm:NAME", "torchvision:NAME", "hf:NAME", "file.py:factory", "wrn-DEPTH-WIDTH")
+        raise unknown("model", name, [*models.MODELS, *others])
+    if stored is None:
         raise InputError(f"model {name}: expected weights, got none: its answers would be noise. Give --weights FILE")
     if not count:
-        if name not in models.MODELS and not name.startswith("wrn-"):
-            doors = ("timm:NAME", "torchvision:NAME", "hf:NAME", "file.py:factory", "wrn-DEPTH-WIDTH")
-            raise unknown("model", name, [*models.MODELS, *doors])
         raise CheckpointError(f"weights: no fc.weight in them, so they are not of a {name}")
-    if stored is not None:  # compared without memory first: the sizes come from the file, which may ask for anything
-        weights = {key: tensor for key, tensor in stored.tensors.items() if key not in ("mean", "std")}
-        with torch.device("meta"):
-            checkpoints.check(replace(stored, tensors=weights), models.build(name, count, in_channels=channels))
+    weights = {key: tensor for key, tensor in stored.tensors.items() if key not in ("mean", "std")}
+    with torch.device("meta"):  # compared without memory first: sizes that a file names may be anything
+        checkpoints.check(replace(stored, tensors=weights), models.build(name, count, in_channels=channels))
     return models.build(name, count, in_channels=channels)
 
 
@@ -155,35 +151,35 @@ def _from_file(path: Path, factory: str, count: int) -> nn.Module:
     where = f"model {path}:{factory}"
     with user_code.opened(path, where) as module:
         make = user_code.pick(module, factory, "factory")
-        takes = "num_classes" in inspect.signature(make).parameters
-        model = user_code.attempt(where, lambda: make(num_classes=count) if takes and count else make())
+        takes_count = "num_classes" in inspect.signature(make).parameters
+        model = user_code.attempt(where, lambda: make(num_classes=count) if takes_count and count else make())
     if not isinstance(model, nn.Module):
         raise InputError(f"{where}: expected it to return a torch.nn.Module, got {type(model).__name__}")
     return model
 
 
-def _timm(name: str, count: int, pretrained: bool) -> _Made:
-    timm = _library("timm")
+def _timm(name: str, count: int, pretrained: bool) -> _Built:
+    timm = _import("timm")
     model = timm.create_model(name, pretrained=pretrained, **({"num_classes": count} if count else {}))
-    return _Made(model, wanted(model))
+    return _Built(model, wanted(model))
 
 
-def _torchvision(name: str, count: int, pretrained: bool) -> _Made:
-    zoo = _library("torchvision").models
-    theirs = zoo.get_model_weights(name).DEFAULT
-    names = tuple(theirs.meta["categories"])
-    if pretrained and count not in (0, len(names)):
-        raise InputError(f"num_classes: the pretrained {name} has {len(names)}, got {count}")
+def _torchvision(name: str, count: int, pretrained: bool) -> _Built:
+    zoo = _import("torchvision").models
+    default = zoo.get_model_weights(name).DEFAULT
+    classes = tuple(default.meta["categories"])
+    if pretrained and count not in (0, len(classes)):
+        raise InputError(f"num_classes: the pretrained {name} has {len(classes)}, got {count}")
     options = {} if pretrained or not count else {"num_classes": count}
-    model = zoo.get_model(name, weights=theirs if pretrained else None, **options)
-    return _Made(model, wanted(theirs), names)
+    model = zoo.get_model(name, weights=default if pretrained else None, **options)
+    return _Built(model, wanted(default), classes)
 
 
-def _huggingface(name: str, count: int, pretrained: bool) -> _Made:
-    hub = _library("transformers")
+def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
+    hub = _import("transformers")
     name = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
-    options = {"num_labels": count} if count else {}
-    config = hub.AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
+    # False: a model that brings code of its own is refused, instead of a prompt that offers to run it
+    config = hub.AutoConfig.from_pretrained(name, trust_remote_code=False, **({"num_labels": count} if count else {}))
     auto = hub.AutoModelForImageClassification
     if pretrained:
         model = auto.from_pretrained(name, config=config, trust_remote_code=False)
@@ -195,18 +191,18 @@ def _huggingface(name: str, count: int, pretrained: bool) -> _Made:
         wants = Wants()
     if wants.size is None and isinstance(side := getattr(config, "image_size", None), int):
         wants = replace(wants, size=side)
-    names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
-    return _Made(model, wants, () if names[0] == "LABEL_0" else names)
+    classes = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    return _Built(model, wants, () if classes[0] == "LABEL_0" else classes)
 
 
-_DOORS: Mapping[str, Callable[[str, int, bool], _Made]] = {
+_LIBRARIES: Mapping[str, Callable[[str, int, bool], _Built]] = {
     "timm": _timm,
     "torchvision": _torchvision,
     "hf": _huggingface,
 }
 
 
-def _library(name: str) -> Any:
+def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -214,16 +210,23 @@ def _library(name: str) -> Any:
         raise InputError(f"this model needs {missing}. {install_extra('hub')}") from error
 
 
-def _rows(tensor: Tensor | None, dimension: int) -> int:
+def _length(tensor: Tensor | None, dimension: int) -> int:
     """Read a size off a tensor that the file really holds: an empty or repeated one may claim any size."""
     if tensor is None or tensor.ndim <= dimension or not 0 < tensor.nbytes <= tensor.untyped_storage().nbytes():
         return 0
     return tensor.shape[dimension]
 
 
-def _json(text: str | None, default: list[Any]) -> list[Any]:
+def _side(metadata: Mapping[str, str]) -> int | None:
+    """Read the side of square training pictures off the metadata; None where it says nothing that makes sense."""
+    shape = _json_list(metadata.get("image_shape"))
+    square = len(shape) == 3 and shape[0] == shape[1] and type(shape[0]) is int and shape[0] > 0
+    return shape[0] if square else None
+
+
+def _json_list(text: str | None) -> list[Any]:
     try:
-        found = json.loads(text) if text else default
+        value = json.loads(text) if text else []
     except (ValueError, RecursionError):
-        return default
-    return found if isinstance(found, list) else default
+        return []
+    return value if isinstance(value, list) else []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from steep.data.arrays import as_images, read_npy, resized
 from steep.data.picture_files import PICTURES, picture
 from steep.errors import DataError, InputError
 
-_NAMED = (*PICTURES, ".avif", ".heic", ".heif")  # the last need a newer Pillow, or a plug-in: their rows say so
+_SUFFIXES = (*PICTURES, ".avif", ".heic", ".heif")  # the last need a newer Pillow, or a plug-in: their rows say so
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,21 +47,20 @@ class Pictures:
         tops = sorted({folders[0] for folders in self.folders if folders})
         if not classes:
             if len(tops) != count or not all(self.folders):
-                remark = (
-                    f"{len(tops)} folders for {count} classes: accuracy not measured (--classes FILE)" if tops else None
-                )
-                return [None] * len(self), (), remark
+                unmatched = f"{len(tops)} folders for {count} classes: accuracy not measured (--classes FILE)"
+                return [None] * len(self), (), unmatched if tops else None
             classes = tops
         index = {name: number for number, name in enumerate(classes)}
-        found = [next((index[f] for f in reversed(folders) if f in index), None) for folders in self.folders]
-        remark = None
-        strangers = [i for i, label in enumerate(found) if label is None]
-        if tops and len(strangers) == len(found):
+        labels = [next((index[f] for f in reversed(folders) if f in index), None) for folders in self.folders]
+        unlabelled = [name for name, label in zip(self.names, labels, strict=True) if label is None]
+        remark: str | None = None
+        if tops and len(unlabelled) == len(labels):
             remark = f"no folder is named like a class ({', '.join(tops[:3])}, …): accuracy not measured"
-        elif tops and strangers:
-            first = self.names[strangers[0]]
-            remark = f"{len(strangers)} pictures lie in no folder of a class, such as {first}: accuracy is without them"
-        return found, tuple(classes), remark
+        elif tops and unlabelled:
+            remark = (
+                f"{len(unlabelled)} pictures, such as {unlabelled[0]}, are in no class folder: accuracy leaves them out"
+            )
+        return labels, tuple(classes), remark
 
 
 def open_pictures(path: str | os.PathLike[str]) -> Pictures:
@@ -74,52 +74,71 @@ def open_pictures(path: str | os.PathLike[str]) -> Pictures:
     (('two.npy[0]', 'two.npy[1]'), (2, 2, 1))
     """
     place = Path(path).expanduser()
-    if place.suffix == ".npy":
-        return _array(place)
+    if place.suffix == ".npy" and place.is_file():
+        return _open_array(place)
     if not place.is_dir():
-        raise DataError(f"{place}: expected a folder of pictures or a .npy file, got {_what(place)}")
-    files = sorted(_below(place))
+        kind = f"a {place.suffix or 'plain'} file" if place.is_file() else "nothing there"
+        raise DataError(f"{place}: expected a folder of pictures or a .npy file, got {kind}")
+    unlisted, files = _walk(place)
     if not files:
-        raise DataError(f"{place}: no picture in it or below it ({', '.join(PICTURES)})")
-    inside = [file.relative_to(place) for file in files]
+        why = f"; {next(iter(unlisted.values()))}" if unlisted else ""
+        raise DataError(f"{place}: no picture in it or below it ({', '.join(PICTURES)}){why}")
+    paths = sorted([*files, *unlisted])
 
     def read(index: int, size: int | None, channels: int) -> NDArray[np.uint8]:
-        return _planes(picture(files[index], size), channels)
+        if paths[index] in unlisted:
+            raise DataError(unlisted[paths[index]])
+        return _with_channels(picture(paths[index], size), channels)
 
     # As text throughout: a folder may become the name of a class, and its bytes may be no UTF-8.
-    folders = tuple(tuple(map(_text, file.parts[:-1])) for file in inside)
-    return Pictures(tuple(_text(file.as_posix()) for file in inside), folders, read)
+    inside = [tuple(map(_text, file.relative_to(place).parts)) for file in paths]
+    return Pictures(tuple("/".join(parts) for parts in inside), tuple(parts[:-1] for parts in inside), read)
 
 
-def _below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Find what is named as a picture, behind links too; one that cannot be read is found out when it is read."""
-    real = folder.resolve()
-    if real in above:  # a link that leads back
-        return
-    with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if not entry.name.startswith(".")]
-    for entry in shown:
-        path = folder / entry.name
-        if entry.is_dir():
-            yield from _below(path, (*above, real))
-        elif path.suffix.lower() in _NAMED:
-            yield path
+def _walk(top: Path) -> tuple[dict[Path, str], list[Path]]:
+    """Find what is named as a picture, and the folders that cannot be listed: (folder → why, files).
+
+    Each folder is listed once, however many links lead to it. Real folders come first: a link takes nothing from them.
+    """
+    files: list[Path] = []
+    unlisted: dict[Path, str] = {}
+    seen: set[tuple[int, int]] = set()
+    folders, links = deque([top]), deque[Path]()
+    while folders or links:
+        folder = folders.popleft() if folders else links.popleft()
+        try:
+            status = folder.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as listing:
+                entries = sorted((entry for entry in listing if not entry.name.startswith(".")), key=lambda e: e.name)
+        except OSError as error:  # no permission, or a path too long for the system
+            unlisted[folder] = f"{folder}: this folder cannot be listed ({error.strerror})"
+            continue
+        for entry in entries:
+            path = folder / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+            elif entry.is_symlink() and os.path.isdir(path):  # False for a link that leads to itself
+                links.append(path)
+            elif path.suffix.lower() in _SUFFIXES:
+                files.append(path)
+    return unlisted, files
 
 
-def _array(file: Path) -> Pictures:
-    if not file.is_file():
-        raise DataError(f"{file}: expected a folder of pictures or a .npy file, got {_what(file)}")
+def _open_array(file: Path) -> Pictures:
     images = as_images(read_npy(file), str(file))
 
     def read(index: int, size: int | None, channels: int) -> NDArray[np.uint8]:
         one = np.array(images[index : index + 1])
-        return _planes((one if size is None else resized(one, size))[0], channels)
+        return _with_channels((one if size is None else resized(one, size))[0], channels)
 
     return Pictures(tuple(f"{file.name}[{i}]" for i in range(len(images))), ((),) * len(images), read)
 
 
-def _planes(pixels: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
-    """Bring (H, W, C) to 1 or 3 planes; the usual weighted sum leaves a grey picture exactly as it was."""
+def _with_channels(pixels: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    """Bring (H, W, C) to 1 or 3 channels; the usual weighted sum leaves a grey picture exactly as it was."""
     if pixels.shape[2] == channels:
         return pixels
     if channels == 3:
@@ -134,7 +153,3 @@ def _planes(pixels: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
 def _text(name: str) -> str:
     """Write a name as text, whatever bytes it is made of."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _what(path: Path) -> str:
-    return f"a {path.suffix or 'plain'} file" if path.is_file() else "nothing there"

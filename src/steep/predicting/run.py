@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from steep import metrics
 from steep.core.adapter import Adapter
 from steep.core.losses import energy
 from steep.core.method import Method
@@ -25,19 +24,83 @@ from steep.predicting.table import Row
 _THREADS = 4  # Pillow decodes outside the interpreter lock
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Predictions:
-    """What came out: a row for each picture in the order of the files, and how right they are where that is known."""
+    """Answers to pictures, collected batch by batch, and how right they are where that is known."""
 
-    rows: list[Row]
+    pictures: Pictures
     adapter: Adapter
-    batches: int
-    unadapted: list[str]  # why not, of each batch that was answered without adapting
-    unreadable: dict[str, str]  # file → why
-    labelled: int  # pictures whose class is known
-    accuracy: float | None  # over those; None where there are none
-    accuracy_before: float | None  # of the model as it came
-    remark: str | None
+    source: Adapter  # the model as it came
+    classes: tuple[str, ...]  # empty: unknown
+    remark: str | None = None  # about the labels
+    batches: int = 0
+    unadapted: list[str] = field(default_factory=list)  # why not, of each batch that was answered without adapting
+    labelled: int = 0  # pictures whose class is known
+    _right: int = 0
+    _right_before: int = 0
+    _labels: list[int | None] = field(default_factory=list)
+    _answered: dict[int, Row] = field(default_factory=dict)
+    _unreadable: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[Row]:
+        """A row for each picture so far, in the order of the files."""
+        rows = dict(self._answered)
+        for number, why in self._unreadable.items():
+            rows[number] = Row(self.pictures.names[number], None, None, None, f"unreadable: {why}")
+        return [rows[number] for number in sorted(rows)]
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """The pictures that could not be read: file → why."""
+        return {self.pictures.names[number]: why for number, why in sorted(self._unreadable.items())}
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy over the labelled pictures; None where there are none."""
+        return self._right / self.labelled if self.labelled else None
+
+    @property
+    def accuracy_before(self) -> float | None:
+        """The same of the model as it came."""
+        return self._right_before / self.labelled if self.labelled else None
+
+    def add(self, numbers: list[int], x: Tensor) -> None:
+        """Adapt to a batch and keep its answers."""
+        logits = self.adapter(x)
+        if not self._labels:  # only now is it known how many classes the model has
+            count = logits.shape[1]
+            self._labels, self.classes, self.remark = self.pictures.labels(self.classes, count)
+            if self.classes and len(self.classes) != count:
+                raise InputError(f"classes: expected {count} names, one for each logit, got {len(self.classes)}")
+        self._score(numbers, x, logits)
+        self.batches += 1
+        skipped = self.adapter.last.skipped if self.adapter.last is not None else None
+        if skipped:
+            self.unadapted.append(skipped)
+        note = f"not adapted: {skipped}" if skipped else ""
+        probability, answer = logits.softmax(dim=1).max(dim=1)
+        columns = (answer.tolist(), probability.tolist(), energy(logits).tolist())
+        for number, best, p, e in zip(numbers, *columns, strict=True):
+            label = self.classes[best] if self.classes else str(best)
+            self._answered[number] = Row(self.pictures.names[number], label, p, e, note)
+
+    def _score(self, numbers: list[int], x: Tensor, logits: Tensor) -> None:
+        labels = [self._labels[number] for number in numbers]
+        at = [place for place, label in enumerate(labels) if label is not None]
+        if at:
+            wanted = torch.tensor([labels[place] for place in at], device=logits.device)
+            right, before = (int((answers[at].argmax(dim=1) == wanted).sum()) for answers in (logits, self.source(x)))
+            self.labelled += len(at)
+            self._right += right
+            self._right_before += before
+
+
+class PredictionStopped(KeyboardInterrupt):
+    """Ctrl-C while predicting; `predictions` holds what was answered before it."""
+
+    def __init__(self, predictions: Predictions) -> None:
+        self.predictions = predictions
 
 
 def predict(
@@ -58,7 +121,9 @@ def predict(
     hyper: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
-    """Adapt to the pictures batch by batch and answer each; what cannot be read is skipped and said.
+    """Adapt to the pictures batch by batch and answer each; a picture that cannot be read gets a row that says why.
+
+    Ctrl-C raises `PredictionStopped`, which carries the answers so far.
 
     Args:
         model: maps images in [0, 1] to logits.
@@ -66,7 +131,7 @@ def predict(
         method: how to adapt.
         classes: names of the classes in order, where known.
         size: resize to size × size.
-        channels: planes the model takes, 1 or 3.
+        channels: of the images the model takes, 1 or 3.
         batch_size: pictures adapted on at a time.
         shuffle: answer in a random order; None: only where there is a folder for each class, since a batch of one class
             misleads every method. The rows come in the order of the files either way.
@@ -76,13 +141,13 @@ def predict(
         episodic: forget everything before each batch.
         device: where to work.
         hyper: hyper-parameters of the method.
-        progress: told (pictures done, pictures in all).
+        progress: called with (pictures done, pictures in all).
 
     >>> import steep
     >>> grey = lambda index, size, channels: np.full((8, 8, 3), 9 * index, np.uint8)
     >>> some = Pictures(("a.png", "b.png"), ((), ()), grey)
-    >>> found = predict(steep.models.build("wrn-10-1", 10), some, "tent", classes="abcdefghij")
-    >>> [row.file for row in found.rows], found.accuracy
+    >>> predictions = predict(steep.models.build("wrn-10-1", 10), some, "tent", classes="abcdefghij")
+    >>> [row.file for row in predictions.rows], predictions.accuracy
     (['a.png', 'b.png'], None)
     """
     if batch_size < 1:
@@ -92,78 +157,23 @@ def predict(
     if isinstance(method, str):
         method = make(method, setting, **(hyper or {}))
     adapter = adapt(model, method, steps=steps, episodic=episodic, seed=seed, device=device)
-    source = adapt(model, "source", device=device)
-    # one picture beside the folders of classes must not bring those back into order
-    labelled_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)
+    answers = Predictions(pictures, adapter, adapt(model, "source", device=device), tuple(classes))
+    # a batch of one class misleads every method; one picture beside the class folders must not bring that back
+    in_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)
     order = np.arange(len(pictures))
-    if labelled_folders if shuffle is None else shuffle:
+    if in_folders if shuffle is None else shuffle:
         order = np.random.default_rng(seed).permutation(order)
-    rows: dict[int, Row] = {}
-    unreadable: dict[int, str] = {}
-    labels: list[int | None] = []
-    names: tuple[str, ...] = tuple(classes)
-    remark: str | None = None
-    count, unadapted = 0, []
-    scores: list[tuple[Tensor, Tensor, Tensor]] = []  # (logits, logits without adaptation, labels) of labelled pictures
-    for numbers, pixels in batches(pictures, order, batch_size, size, channels, unreadable):
-        x = to_device(pixels, adapter.device)
-        logits = adapter(x)
-        if not labels:  # only now is it known how many classes the model has
-            labels, names, remark = pictures.labels(classes, logits.shape[1])
-            if names and len(names) != logits.shape[1]:
-                raise InputError(f"classes: expected {logits.shape[1]} names, one for each logit, got {len(names)}")
-        at = [place for place, number in enumerate(numbers) if labels[number] is not None]
-        if at:
-            known = torch.tensor([labels[numbers[place]] for place in at])
-            scores.append((logits[at].cpu(), source(x)[at].cpu(), known))
-        count += 1
-        report = adapter.last
-        skipped = report.skipped if report is not None else None
-        if skipped:
-            unadapted.append(skipped)
-        _record(rows, numbers, logits, names, pictures, skipped)
-        if progress is not None:
-            progress(len(rows) + len(unreadable), len(pictures))
-    if not rows:
-        why = next(iter(unreadable.values()))
-        raise DataError(f"none of the {len(pictures)} pictures can be read; the first: {why}")
-    for number, why in unreadable.items():
-        rows[number] = Row(pictures.names[number], None, None, None, f"unreadable: {why}")
-    after, before = (_accuracy([(part[which], part[2]) for part in scores]) for which in (0, 1))
-    return Predictions(
-        rows=[rows[number] for number in range(len(pictures))],
-        adapter=adapter,
-        batches=count,
-        unadapted=unadapted,
-        unreadable={pictures.names[number]: why for number, why in sorted(unreadable.items())},
-        labelled=sum(len(known) for _, _, known in scores),
-        accuracy=after,
-        accuracy_before=before,
-        remark=remark,
-    )
-
-
-def _accuracy(scores: list[tuple[Tensor, Tensor]]) -> float | None:
-    """Pool (logits, labels) over all batches; None where no picture has a label."""
-    if not scores:
-        return None
-    logits, labels = (torch.cat(list(part)) for part in zip(*scores, strict=True))
-    return metrics.accuracy(logits, labels)
-
-
-def _record(
-    rows: dict[int, Row],
-    numbers: list[int],
-    logits: Tensor,
-    names: Sequence[str],
-    pictures: Pictures,
-    skipped: str | None,
-) -> None:
-    probability, answer = logits.softmax(dim=1).max(dim=1)
-    remark = f"not adapted: {skipped}" if skipped else ""
-    columns = (answer.tolist(), probability.tolist(), energy(logits).tolist())
-    for number, best, p, e in zip(numbers, *columns, strict=True):
-        rows[number] = Row(pictures.names[number], names[best] if names else str(best), p, e, remark)
+    try:
+        for numbers, pixels in batches(pictures, order, batch_size, size, channels, answers._unreadable):
+            answers.add(numbers, to_device(pixels, adapter.device))
+            if progress is not None:
+                progress(len(answers._answered) + len(answers._unreadable), len(pictures))
+    except KeyboardInterrupt:
+        raise PredictionStopped(answers) from None
+    if not answers.batches:
+        first = next(iter(answers.unreadable.values()))
+        raise DataError(f"none of the {len(pictures)} pictures can be read; the first: {first}")
+    return answers
 
 
 def batches(
@@ -174,7 +184,7 @@ def batches(
     channels: int,
     unreadable: dict[int, str],
 ) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
-    """Decode in order and yield full batches of what can be read: (numbers, uint8 (B, H, W, C))."""
+    """Decode in order and yield full batches: (numbers, uint8 (B, H, W, C)); why others failed goes to `unreadable`."""
     pending: list[tuple[int, NDArray[np.uint8]]] = []
 
     def read(number: int) -> NDArray[np.uint8] | str:
@@ -186,11 +196,11 @@ def batches(
     with ThreadPoolExecutor(_THREADS) as pool:
         for start in range(0, len(order), batch_size):
             chunk = [int(number) for number in order[start : start + batch_size]]
-            for number, found in zip(chunk, pool.map(read, chunk), strict=True):
-                if isinstance(found, str):
-                    unreadable[number] = found
+            for number, pixels in zip(chunk, pool.map(read, chunk), strict=True):
+                if isinstance(pixels, str):
+                    unreadable[number] = pixels
                 else:
-                    pending.append((number, found))
+                    pending.append((number, pixels))
             while len(pending) >= batch_size or (pending and start + batch_size >= len(order)):
                 batch, pending = pending[:batch_size], pending[batch_size:]
                 yield [number for number, _ in batch], _stacked(batch, pictures)

@@ -6,6 +6,7 @@ import csv
 import importlib
 import io
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 from steep.errors import InputError
 from steep.files import explained, make_folder, writing
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a formula begins in one spreadsheet or another
-
 COLUMNS = ("file", "class", "probability", "energy", "skipped")
+
+_FORMULA = ("=", "+", "-", "@")  # how a formula begins; a tab or a carriage return never does, once escaped
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")  # line ends, colours, directions
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def check_table(path: str | os.PathLike[str]) -> Path:
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"out: expected a name ending in .csv or .parquet, got {path.name!r}")
     if path.suffix == ".parquet":
-        _pyarrow()
+        _import_pyarrow()
     with explained(path):
         make_folder(path.parent)
     return path
@@ -56,55 +58,58 @@ def write_table(rows: Iterable[Row], path: str | os.PathLike[str]) -> Path:
     file,class,probability,energy,skipped
     a.png,cat,0.750000,-2.000000,
     """
-    path, every = check_table(path), list(rows)
-    if path.suffix == ".csv":
-        text = io.StringIO(newline="")
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for row in every:
-            numbers = ("" if value is None else f"{value:.6f}" for value in (row.probability, row.energy))
-            table.writerow((_file(row.file), _word(row.label or ""), *numbers, _word(row.skipped)))
-        payload = text.getvalue().encode()
-    else:
-        payload = _parquet(every)
+    path = check_table(path)
+    payload = _csv(rows) if path.suffix == ".csv" else _parquet(list(rows))
     with writing(path) as file:
         file.write(payload)
     return path
 
 
+def printable(text: str) -> str:
+    r"""Escape what would end a line, colour a terminal or turn the direction of writing.
+
+    >>> print(printable("a\r\x1b[31m.png"))
+    a\r\x1b[31m.png
+    """
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _csv(rows: Iterable[Row]) -> bytes:
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for row in rows:
+        numbers = ("" if value is None else f"{value:.6f}" for value in (row.probability, row.energy))
+        table.writerow((_file(row.file), _word(row.label or ""), *numbers, _word(row.skipped)))
+    return text.getvalue().encode()
+
+
 def _file(name: str) -> str:
     """Keep a spreadsheet from taking a file's name for a formula; with ./ before it, it still names the file."""
-    return f"./{name}" if name.startswith(_FORMULA) else name
+    return f"./{printable(name)}" if name.startswith(_FORMULA) else printable(name)
 
 
 def _word(text: str) -> str:
-    """Do the same for a class name, which may come from a folder or a stranger's weights: with an apostrophe.
+    """Do the same for a class name, which may come from a folder or from foreign weights: with an apostrophe.
 
     >>> _word("=1+1"), _word("-1"), _word("cat")
     ("'=1+1", '-1', 'cat')
     """
-    return f"'{text}" if text.startswith(_FORMULA) and not _number(text) else text
-
-
-def _number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    number = re.fullmatch(r"[+-]?[\d.]+", text)
+    return f"'{printable(text)}" if text.startswith(_FORMULA) and not number else printable(text)
 
 
 def _parquet(rows: list[Row]) -> bytes:
-    arrow, parquet = _pyarrow()
-    kinds = (arrow.string(), arrow.string(), arrow.float64(), arrow.float64(), arrow.string())
+    arrow, parquet = _import_pyarrow()
+    types = (arrow.string(), arrow.string(), arrow.float64(), arrow.float64(), arrow.string())
     columns = zip(*map(astuple, rows), strict=True) if rows else [()] * len(COLUMNS)
-    arrays = [arrow.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    arrays = [arrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
     buffer = io.BytesIO()
     parquet.write_table(arrow.table(arrays, names=list(COLUMNS)), buffer)
     return buffer.getvalue()
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def _import_pyarrow() -> tuple[Any, Any]:
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:

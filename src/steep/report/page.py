@@ -16,7 +16,8 @@ from importlib import resources
 from typing import Any
 
 from steep.bench.rows import Row
-from steep.report import heatmap, pictures, sections
+from steep.report import heatmap, sections
+from steep.report import pictures as sample_pictures
 from steep.report.charts import CHARTS
 from steep.report.figures import Figure, analysed, of
 from steep.report.markup import Html, data, el, join
@@ -34,6 +35,7 @@ def html(
     sources: Sequence[Source] = (),
     analyses: Sequence[Row] = (),
     notes: Sequence[str] = (),
+    pictures: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Write the page of some tables, for a browser, wide or narrow, light or dark, or for paper.
 
@@ -43,6 +45,7 @@ def html(
         sources: the files the rows came from.
         analyses: flat rows of `steep analyze`, drawn by `report.charts`.
         notes: what a reader has to know about the runs as a whole.
+        pictures: rows of example images, as (name, PNG in base64).
 
     >>> html([], "a <b> run").count("a &lt;b&gt; run")
     2
@@ -64,6 +67,7 @@ def html(
         "main",
         el("nav", el("ul", *links), aria_label="parts") if len(links) > 1 else None,
         *(el("p", note, class_="note") for note in notes),
+        sample_pictures.strips(pictures),
         *body,
         further,
         _files(sources),
@@ -132,7 +136,7 @@ def _analyses(analyses: Sequence[Row], charts: _Charts) -> Html | None:
     strange = sorted({plain(row["analysis"]) for row in analyses} - set(CHARTS))
     said = el("p", f"No chart here for: {', '.join(strange)}.", class_="note") if strange else None
     why = sections.no_charts(charts.why) if charts.why else None
-    return el("article", el("h2", "Analyses", id="analyses"), said, why, drawn, pictures.grids(analyses))
+    return el("article", el("h2", "Analyses", id="analyses"), said, why, drawn, sample_pictures.grids(analyses))
 
 
 def _header(title: str, groups: Sequence[Sequence[Table]], known: dict[str, str]) -> Html:

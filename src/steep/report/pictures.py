@@ -53,6 +53,18 @@ def grids(rows: Sequence[Row]) -> Html | None:
     return join(el("h3", "Samples"), *parts) if parts else None
 
 
+def strips(pictures: Sequence[tuple[str, str]]) -> Html | None:
+    """Lay out rows of the same example images, one row below the other: (name, PNG in base64)."""
+    if not pictures:
+        return None
+    rows = [
+        el("figure", el("figcaption", name), el("img", src=f"data:image/png;base64,{png}", alt=f"images: {name}"))
+        for name, png in pictures
+        if is_png(png)
+    ]
+    return el("article", el("h2", "The same pictures, before and after"), el("div", *rows, class_="strips"))
+
+
 def _picture(row: Row, distance: Row | None) -> Html:
     kind = _KINDS.get(str(row.get("kind")), plain(row.get("kind")))
     text = kind if row.get("kind") == "real" else f"{plain(row.get('label'))}: {kind}"

@@ -11,7 +11,7 @@ import steep
 from nets import net
 from steep.cli import main
 from steep.errors import DataError
-from steep.predicting import open_pictures, predict, told_apart
+from steep.predicting import ood_detection, open_pictures, predict
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_both_are_scored_by_the_model_as_it_came_and_as_it_is_adapted(folders, k
     known, strangers = map(tensor, folders)
     model = net(kind)
     found = predict(model, open_pictures(folders[0]), "tent", hyper={"lr": 0.1})
-    before, after = told_apart(model, found.adapter, *map(open_pictures, folders))
+    before, after = ood_detection(model, found.adapter, *map(open_pictures, folders))
     assert (after.known, after.unknown) == (20, 9)
     adapter = steep.adapt(model, "tent", lr=0.1)
     adapter(known)
@@ -59,9 +59,9 @@ def test_on_the_command_line(folders, tmp_path, capsys):
     model = net("batch")
     with torch.no_grad():
         auroc = pairs_in_order(*(-model(tensor(folder)).logsumexp(1) for folder in folders))
-    said = capsys.readouterr().err
-    assert "energy tells 20 pictures from 9 of no class: AUROC" in said
-    assert f"% with tent, AUROC {auroc:.2%}, FPR95" in said
+    out = capsys.readouterr().out
+    assert "energy tells 20 pictures from 9 of no class: AUROC" in out
+    assert f"% with tent, AUROC {auroc:.1%}, FPR95" in out
 
 
 def test_strangers_that_cannot_be_read_are_said(folders):
@@ -69,4 +69,4 @@ def test_strangers_that_cannot_be_read_are_said(folders):
         file.write_bytes(b"no picture")
     adapter = predict(net("layer"), open_pictures(folders[0]), "tent").adapter
     with pytest.raises(DataError, match="none of the 9 pictures of no class can be read"):
-        told_apart(net("layer"), adapter, *map(open_pictures, folders))
+        ood_detection(net("layer"), adapter, *map(open_pictures, folders))

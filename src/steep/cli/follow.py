@@ -21,14 +21,14 @@ _NUMBERS = (
 )
 
 
-def follow(
+def follow_run(
     path: Path,
     console: Console,
     *,
     seconds: float = 0.5,
     until: Callable[[list[dict[str, Any]]], bool] = lambda rows: False,
 ) -> None:
-    """Show a run and what is added to it, until Ctrl-C or until the caller has seen enough."""
+    """Show a run and what is added to it, until Ctrl-C or until `until` says so."""
     from rich.live import Live
 
     from steep.analysis.stream import read
@@ -54,10 +54,10 @@ def view(rows: Sequence[dict[str, Any]], path: Path) -> RenderableType:
         return Text(f"{path}: no batch yet")
     last, recent = rows[-1], rows[-_SHOWN:]
     table = Table("", "now", f"last {len(recent)} batches", box=None, pad_edge=False)
-    for name, said in _NUMBERS:
+    for name, title in _NUMBERS:
         values = [row.get(name) for row in recent]
         if any(value is not None for value in values):
-            table.add_row(said, "–" if values[-1] is None else f"{values[-1]:.3f}", spark(values))
+            table.add_row(title, "–" if values[-1] is None else f"{values[-1]:.3f}", spark(values))
     counts = [sum(column) for column in zip(*(row["classes"] for row in recent), strict=True)]
     if len(counts) <= _SHOWN:
         table.add_row("classes 0, 1, 2, …", "", spark(counts, least=0))
@@ -71,7 +71,7 @@ def view(rows: Sequence[dict[str, Any]], path: Path) -> RenderableType:
 
 
 def spark(values: Sequence[float | None], least: float | None = None) -> str:
-    """Draw numbers as a line of blocks; what is missing is a gap.
+    """Draw numbers as a line of blocks, with a gap for a missing one.
 
     >>> spark([0, 1, None, 2])
     '▁▅ █'

@@ -13,7 +13,7 @@ import steep
 from nets import net
 from steep.cli import main
 from steep.models import checkpoints
-from steep.predicting import Pictures, fixed, predict
+from steep.predicting import Pictures, merged_model, predict
 
 PIXELS = np.random.default_rng(0).integers(0, 120, (40, 8, 8, 3), dtype=np.uint8)
 X = torch.from_numpy(PIXELS).permute(0, 3, 1, 2).float() / 255
@@ -88,8 +88,8 @@ def test_of_many_pictures_enough_are_read_again():
     adapter = predict(net("batch"), pictures, "bn", batch_size=16).adapter
     read.clear()
     told: list[tuple[int, int]] = []
-    module, seen = fixed(
-        adapter, pictures, batch_size=16, enough=20, progress=lambda done, total: told.append((done, total))
+    module, seen = merged_model(
+        adapter, pictures, batch_size=16, most=20, progress=lambda done, total: told.append((done, total))
     )
     assert seen == 32
     assert told == [(16, 32), (32, 32)]
@@ -98,7 +98,7 @@ def test_of_many_pictures_enough_are_read_again():
     with torch.no_grad():
         features = net("batch")[0](X[read])
     torch.testing.assert_close(module[1].running_mean, features.mean(dim=(0, 2, 3)), atol=1e-5, rtol=1e-5)
-    assert fixed(adapter, pictures, batch_size=16)[1] == 40
+    assert merged_model(adapter, pictures, batch_size=16)[1] == 40
     read.clear()
-    assert fixed(predict(net("batch"), pictures, "source").adapter, pictures)[1] == 0
+    assert merged_model(predict(net("batch"), pictures, "source").adapter, pictures)[1] == 0
     assert len(read) == 40  # by predict alone
