@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steep.data.known import KNOWN, DataSet
+from steep.data.declaration import DataSet
+from steep.data.known import KNOWN
 
 MISSING = "–"
 
