@@ -18,7 +18,7 @@ from steep.report.formats import in_markdown, pipes
 from steep.report.paper import SUBJECT
 from steep.report.pictures import is_png, place_of, where_of
 from steep.report.tables import Table
-from steep.report.words import number, plain, slug
+from steep.report.words import number, slug
 
 _LABELS = ("real", SOURCE, "tent", SUBJECT)
 
@@ -43,12 +43,12 @@ class Plates:
 
     def figure(self, made: Figure, name: str, where: str = "") -> str:
         """Draw a figure, and give its place in the page."""
-        spec = made.spec() if self.draw else {}
-        if where:
-            spec = {"title": {"text": made.title, "subtitle": where, "anchor": "start"}, **spec}
-        title = spec.get("title")
-        heading = plain(title.get("text", made.title)) if isinstance(title, dict) else made.title
-        return self._show(name, _small(render("png")(spec)) if self.draw else b"", f"{heading}. {made.caption}")
+        content = b""
+        if self.draw:
+            spec = made.spec()
+            title = {"title": {"text": made.title, "subtitle": where, "anchor": "start"}} if where else {}
+            content = _small(render("png")({**title, **spec}))
+        return self._show(name, content, f"{made.title}. {made.caption}")
 
     def samples(self, rows: Sequence[Row]) -> list[str]:
         """Lay out, for each set, test images beside samples of every model, with their distances below."""
