@@ -17,7 +17,7 @@ from steep.errors import InputError, UnknownNameError
 from steep.methods import METHODS
 from steep.report import charts
 from steep.report.charts import CHARTS, COLOURS, TABLES, figures, read
-from steep.report.charts.writing import formats, write
+from steep.report.export import formats, write_analysis
 
 SHIFTS = ("gaussian_noise", "fog", "pixelate")
 DRAW = np.random.default_rng(0)
@@ -308,7 +308,7 @@ def test_several_models_are_several_figures() -> None:
 
 def test_files_hold_the_numbers_and_formulas_are_harmless(tmp_path: Path) -> None:
     rows = [{**r, "label": "=1+1"} if r["label"] == "tea" else r for r in ROWS["calibration"]]
-    files = write(rows, tmp_path, formats("json"))
+    files = write_analysis(rows, tmp_path, formats("json"))
     assert [file.name for file in files] == ["calibration-bins.csv", "calibration-errors.csv", "calibration.json"]
     with (tmp_path / "calibration-errors.csv").open() as file:
         assert [line["label"] for line in csv.DictReader(file)] == ["source", "'=1+1"]

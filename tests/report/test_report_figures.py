@@ -49,7 +49,7 @@ def test_pictures_in_three_formats_and_the_data_behind_each(
 
 
 def test_only_what_is_asked_for_is_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = list(write(read([run]), tmp_path / "f", "svg"))
+    files = list(write(read([run]), tmp_path / "f", ["svg"]))
     assert {path.suffix for path in files} == {".svg", ".csv"}
     assert main(["report", str(run), "--figures", str(tmp_path / "g"), "--format", "gif"]) == 2
     assert "unknown format of a figure 'gif'" in capsys.readouterr().err
@@ -69,7 +69,7 @@ def test_two_tables_of_one_title_do_not_overwrite_each_other(tmp_path: Path) -> 
     more = {"energy_before": -5.0, "energy_after": -6.0}
     rows = [row("tea", "fog", 0.8, weights=name, **more) for name in ("one", "two")]
     (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))
-    files = list(write(read([tmp_path]), tmp_path / "f", "svg"))
+    files = list(write(read([tmp_path]), tmp_path / "f", ["svg"]))
     assert len(files) == len(set(files)) == len(list((tmp_path / "f").iterdir()))
 
 

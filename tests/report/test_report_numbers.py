@@ -16,7 +16,7 @@ import pytest
 from test_report_page import SRC, Page
 
 from steep.report import page as page_module
-from steep.report.charts.writing import as_csv
+from steep.report.export import as_csv
 from steep.report.figures import Figure, of
 from steep.report.page import html
 from steep.report.runs import read

@@ -10,12 +10,13 @@ import pytest
 from scipy import stats
 
 from made_rows import ABOUT, Rows, cell, grid, ten
-from steep.report.claims import FAILS, HOLDS, NOISE, UNKNOWN, Claim
+from steep.report.claims import FAILS, HOLDS, NOISE, UNKNOWN
 from steep.report.noise import Measured, accuracy, calibration
 from steep.report.paper import benchmark
 from steep.report.tables import build
 from tools.results_page.claims import across
 from tools.results_page.claims.energy import chance_of
+from tools.results_page.claims.placed import Claim
 
 
 def found(rows: Rows, text: str, where: str, analyses: Rows | None = None) -> Claim:

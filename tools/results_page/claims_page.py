@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steep.report.claims import UNKNOWN, VERDICTS, Claim
+from steep.report.claims import UNKNOWN, VERDICTS
 from steep.report.formats import bold
 from tools.results_page.blocks import text_table
+from tools.results_page.claims.placed import Claim
 
 _HOW = (
     "A difference has its interval of 95 %: two standard errors, the larger of that over seeds and that of so many "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steep.report import claims
-from steep.report.claims import Claim
 from steep.report.formats import bold, in_markdown
 from steep.report.noise import Measured
 from steep.report.paper import SUBJECT
@@ -14,6 +13,7 @@ from steep.report.tables import MEAN, Table
 from steep.report.words import data_title, number, signed
 from tools.results_page.blocks import text_table
 from tools.results_page.chapters import OTHER_PAGE, TUNED, VARIANTS, Part
+from tools.results_page.claims.placed import Claim
 
 _MEASURED = ("data", "model", "stream and source model")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from steep.bench.rows import Row
 from steep.methods import SOURCE
-from steep.report.charts.writing import file_name, free, put, render
+from steep.report.export import file_name, free, put, render
 from steep.report.figures import Figure, of
 from steep.report.formats import in_markdown, pipes
 from steep.report.paper import SUBJECT

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from steep.report.claims import Claim
 from tools.results_page.chapters import PAGES, TUNED, VARIANTS, Part, sort
 from tools.results_page.claims import across
+from tools.results_page.claims.placed import Claim
 from tools.results_page.claims_page import claims_page
 from tools.results_page.evidence import Evidence
 from tools.results_page.explanations import Explanation

@@ -60,7 +60,7 @@ def analyze(
     """
     from steep.analysis import ANALYSES
     from steep.errors import InputError, unknown
-    from steep.report.charts.writing import formats
+    from steep.report.export import formats
 
     if name != "stream" and name not in ANALYSES:
         raise unknown("analysis", name, (*ANALYSES, "stream"))
@@ -184,8 +184,8 @@ def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool)
 def _write_rows(rows: list[Row], folder: Path, forms: Sequence[str], panels: Sequence[Path] = ()) -> None:
     from steep.bench.rows import encode
     from steep.files import writing
-    from steep.report.charts.writing import write
+    from steep.report.export import write_analysis
 
     with writing(folder / "rows.jsonl") as out:
         out.writelines(map(encode, rows))
-    typer.echo("written: " + ", ".join(map(str, [folder / "rows.jsonl", *panels, *write(rows, folder, forms)])))
+    typer.echo("written: " + ", ".join(map(str, [folder / "rows.jsonl", *panels, *write_analysis(rows, folder, forms)])))

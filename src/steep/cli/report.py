@@ -50,9 +50,9 @@ def report(
         raise unknown("format", form, known)
     stored = read(runs)
     if figures is not None:
-        from steep.report.export import write
+        from steep.report.export import PICTURES, formats, write
 
-        for path in write(stored, figures, form):
+        for path in write(stored, figures, PICTURES if form is None else formats(form)):
             typer.echo(str(path))
         return
     if not stored.rows and form != "html":

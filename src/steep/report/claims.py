@@ -1,15 +1,14 @@
 """The paper's claims, checked on the rows of one table: what the paper says, what the rows say, whether it holds.
 
-A claim is a text and a check. A check gives the differences that have to be above zero, the words for what is here and
-the rows it used, or None where rows are missing: then nothing is decided. All claims are about `paper.SUBJECT`.
+A claim is a text and a check. A check gives the differences that have to be above zero and the words for what is here,
+or None where rows are missing: then nothing is decided. All claims are about `paper.SUBJECT`.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -19,7 +18,7 @@ from steep.report.figures import energy_points
 from steep.report.noise import Measured, Point, accuracy, calibrated, places, weighted
 from steep.report.paper import CLEAN, SUBJECT, methods
 from steep.report.tables import MCE, MEAN, Line, Table
-from steep.report.words import counted, number, plain
+from steep.report.words import number
 
 HOLDS, FAILS, NOISE, UNKNOWN = VERDICTS = ("holds", "does not hold", "not significant", "not measured")
 
@@ -31,20 +30,6 @@ class Claim:
     text: str
     here: str
     verdict: str  # one of VERDICTS
-    where: str = ""  # on what data and model
-    origin: str = ""  # images, seeds and files
-    part: str = ""  # which images of a set, where not all
-    weights: str = ""  # of which training, where there were several
-
-    @property
-    def on(self) -> str:
-        """Say on what it is, to the part of the sets and the training.
-
-        >>> Claim("TEA leads", "", HOLDS, "CIFAR-10-C", part="first 2,000 images", weights="42097c58a767").on
-        'CIFAR-10-C · source model 42097c58a767 (first 2,000 images)'
-        """
-        where = f"{self.where} · source model {self.weights}" if self.weights else self.where
-        return f"{where} ({self.part})" if self.part else where
 
 
 class Finding(NamedTuple):
@@ -52,7 +37,6 @@ class Finding(NamedTuple):
 
     ahead: Sequence[Measured]  # each has to be above zero
     here: str
-    rows: Sequence[Row]
 
 
 Check: TypeAlias = Callable[[Table, Line], Finding | None]
@@ -66,11 +50,7 @@ def of(table: Table) -> list[Claim]:
     """
     subject = line_of(table, SUBJECT)
     findings = [] if subject is None else [(text, check(table, subject)) for text, check in CLAIMS]
-    return [
-        Claim(text, finding.here, decide(*finding.ahead), origin=origin(finding.rows))
-        for text, finding in findings
-        if finding is not None
-    ]
+    return [Claim(text, finding.here, decide(*finding.ahead)) for text, finding in findings if finding is not None]
 
 
 def decide(*differences: Measured) -> str:
@@ -95,33 +75,6 @@ def line_of(table: Table, name: str) -> Line | None:
 def baselines(table: Table) -> list[Line]:
     """Give the lines TEA is compared with in the paper: other methods of it, in the setting of the comparison."""
     return [line for line in table.lines if line.name == line.method and line.name in methods() - {SUBJECT}]
-
-
-def viewed(table: Table, *lines: Line) -> list[Row]:
-    """Give the rows of lines that a table's view of severities is made of."""
-    return [row for line in lines for rows in places(line, table.severities).values() for row in rows]
-
-
-def origin(rows: Iterable[Row]) -> str:
-    """Say of how many images and seeds, and from which files, rows are.
-
-    >>> origin([{"spec": {"method": "tea", "seed": s}, "n": 2000, "run": "a"} for s in (0, 1)])
-    'n = 2,000 images a set; 2 seeds; a'
-    """
-    every = list(rows)
-    seeds: dict[str, set[int]] = {}
-    for row in every:
-        seeds.setdefault(row["spec"].get("label") or row["spec"]["method"], set()).add(row["spec"].get("seed", 0))
-    counts = sorted(len(numbers) for numbers in seeds.values())
-    return provenance(sorted({int(row["n"]) for row in every}), counts, (row.get("run") for row in every))
-
-
-def provenance(images: Sequence[int], seeds: Sequence[int], files: Iterable[object]) -> str:
-    """Write images, seeds and files as one line."""
-    many = counted(seeds)
-    names = ", ".join(dict.fromkeys(plain(file) for file in files if file))
-    text = f"n = {counted(images)} images a set; {many} seed{'' if many == '1' else 's'}"
-    return text + (f"; {names}" if names else "")
 
 
 def average(table: Table, line: Line, column: str) -> Measured | None:
@@ -169,7 +122,7 @@ def _first(table: Table, subject: Line, *, column: str) -> Finding | None:
         return None
     ours, ahead, other = comparison
     here = f"{number(ours.value)}; against {other.name}: {-ahead if column == MCE else ahead}"
-    return Finding([ahead], here, viewed(table, subject, other))
+    return Finding([ahead], here)
 
 
 def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
@@ -192,7 +145,7 @@ def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
     close = [shift for shift, lead in ahead.items() if lead.side == 0]
     here = f"on {len(ahead) - len(behind)} of {len(ahead)}" + (f"; not on {', '.join(behind)}" if behind else "")
     here += f"; not significant on {', '.join(close)}" if close else ""
-    return Finding(list(ahead.values()), here, viewed(table, subject, *others))
+    return Finding(list(ahead.values()), here)
 
 
 def _better_calibrated(table: Table, subject: Line, *, than: str) -> Finding | None:
@@ -201,7 +154,7 @@ def _better_calibrated(table: Table, subject: Line, *, than: str) -> Finding | N
     if ours is None or theirs is None or other is None:
         return None
     here = f"{number(ours.expected.value)} against {number(theirs.expected.value)}"
-    return Finding([theirs.expected - ours.expected], here, viewed(table, subject, other))
+    return Finding([theirs.expected - ours.expected], here)
 
 
 def _keeps_clean(table: Table, subject: Line) -> Finding | None:
@@ -212,7 +165,7 @@ def _keeps_clean(table: Table, subject: Line) -> Finding | None:
         return None
     away = ours - base
     here = f"{number(ours.value)}; against source ({number(base.value)}): {away}"
-    return Finding([Measured(away.value + 1, away.error)], here, list(itertools.chain(*points.values())))
+    return Finding([Measured(away.value + 1, away.error)], here)
 
 
 def _lowers_energy(table: Table, subject: Line) -> Finding | None:
@@ -221,7 +174,7 @@ def _lowers_energy(table: Table, subject: Line) -> Finding | None:
         return None
     fell = sum(point["reduction"] > 0 for point in points)
     ahead = [Measured(point["reduction"], 0.0) if point["reduction"] else Measured(-1.0, 0.0) for point in points]
-    return Finding(ahead, f"on {fell} of {len(points)}", viewed(table, subject))
+    return Finding(ahead, f"on {fell} of {len(points)}")
 
 
 CLAIMS: tuple[tuple[str, Check], ...] = (

@@ -1,43 +1,132 @@
-"""Every figure of some runs as files: pictures, and the records behind each as CSV."""
+"""Every figure as files: pictures, and the records behind each as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from steep.report.charts.writing import as_csv, file_name, formats, free, put, render
+from steep.bench.rows import Row
+from steep.errors import InputError, install_extra, unknown
+from steep.files import writing
+from steep.report.charts.style import altair
 from steep.report.figures import Figure, analysed, of
+from steep.report.formats import harmless
 from steep.report.runs import Runs
 from steep.report.tables import build
 from steep.report.words import slug
 
-PICTURES = "png,svg,pdf"
+PICTURES = ("png", "svg", "pdf")
+Named: TypeAlias = tuple[str, str, Figure]  # name of its files, what was measured, the figure
+
+FORMATS = ("png", "svg", "pdf", "html", "json")
+"""What a figure can be written as; json is Vega-Lite."""
 
 
-def write(runs: Runs, folder: Path, asked: str | None = None) -> Iterator[Path]:
-    """Write every figure of some runs into a folder, one after the other, and name each file as it is done.
+def formats(text: str) -> list[str]:
+    """Read such as `png,svg`.
 
-    Args:
-        runs: as `runs.read` gives them.
-        folder: made where it is not there.
-        asked: such as `png,svg`; None is PICTURES. The CSV is always there.
+    >>> formats("png, svg")
+    ['png', 'svg']
     """
-    makers = {kind: render(kind) for kind in formats(PICTURES if asked is None else asked)}
+    asked = [word.strip() for word in text.split(",") if word.strip()]
+    for word in asked:
+        if word not in FORMATS:
+            raise unknown("format of a figure", word, FORMATS)
+    return asked
+
+
+def write(runs: Runs, folder: Path, kinds: Sequence[str] = PICTURES) -> Iterator[Path]:
+    """Write every figure of some runs into a folder, one after the other, and name each file as it is done."""
+    tables = build(runs.rows) if runs.rows else []
+    benches = [(slug(t.spec, t.severities), t.title, figure) for t in tables for figure in of(t)]
+    analyses = [("analysis", "", figure) for figure in analysed(runs.analyses)]
+    named = [(f"{name} {figure.name}", where, figure) for name, where, figure in (*benches, *analyses)]
+    return _write(named, folder, kinds)
+
+
+def write_analysis(rows: Sequence[Row], folder: Path, kinds: Sequence[str]) -> list[Path]:
+    """Write every figure of an analysis; one alone goes by the name of the analysis."""
+    figures = analysed(rows)
+    alone = len(figures) == 1
+    return list(_write([(str(rows[0]["analysis"]) if alone else f.name, "", f) for f in figures], folder, kinds))
+
+
+def _write(figures: Iterable[Named], folder: Path, kinds: Sequence[str]) -> Iterator[Path]:
+    """Write figures, the records of each first: they need no charting library."""
+    makers = {kind: render(kind) for kind in kinds}
     taken: set[str] = set()
-    for name, where, figure in _named(runs):
-        name = free(name, taken)
-        spec = {"title": {"text": figure.title, "subtitle": where, "anchor": "start"}, **figure.spec()}
-        for kind, make in makers.items():
-            yield put(folder / f"{name}.{kind}", make(spec))
+    for words, where, figure in figures:
+        name = free(file_name(words), taken)
         for table, records in figure.tables.items():
-            file = f"{name}-{file_name(table)}.csv" if table else f"{name}.csv"
-            yield put(folder / file, as_csv(records))
+            yield put(folder / f"{name}-{file_name(table)}.csv" if table else folder / f"{name}.csv", as_csv(records))
+        if makers:
+            spec = {"title": {"text": figure.title, "subtitle": where, "anchor": "start"}, **figure.spec()}
+            for kind, make in makers.items():
+                yield put(folder / f"{name}.{kind}", make(spec))
 
 
-def _named(runs: Runs) -> Iterator[tuple[str, str, Figure]]:
-    """Name every figure by what was measured and what it shows; say what was measured in words, too."""
-    for table in build(runs.rows) if runs.rows else ():
-        for figure in of(table):
-            yield file_name(f"{slug(table.spec, table.severities)} {figure.name}"), table.title, figure
-    for figure in analysed(runs.analyses):
-        yield file_name(f"analysis {figure.name}"), "", figure
+def put(path: Path, content: bytes) -> Path:
+    """Write a file, whole or not at all, and name it."""
+    with writing(path) as file:
+        file.write(content)
+    return path
+
+
+def as_csv(records: Sequence[dict[str, Any]]) -> bytes:
+    """Write records as CSV: one column for each name, text kept from being taken for a formula.
+
+    >>> as_csv([{"method": "=tea", "gain": 1.5}])
+    b"method,gain\\n'=tea,1.5\\n"
+    """
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    lines.writerow(names)
+    lines.writerows([harmless(record.get(name)) for name in names] for record in records)
+    return out.getvalue().encode()
+
+
+def render(form: str) -> Callable[[dict[str, Any]], bytes]:
+    """Give what turns Vega-Lite into the bytes of a file."""
+    if form == "json":
+        return lambda spec: json.dumps(spec).encode()
+    altair()
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise InputError(f"{form}: expected vl-convert to be installed. {install_extra('report')}") from error
+    makers: dict[str, Callable[[dict[str, Any]], bytes]] = {
+        "png": lambda spec: bytes(vl_convert.vegalite_to_png(spec, scale=2)),
+        "svg": lambda spec: str(vl_convert.vegalite_to_svg(spec)).encode(),
+        "pdf": lambda spec: bytes(vl_convert.vegalite_to_pdf(spec)),
+        "html": lambda spec: str(vl_convert.vegalite_to_html(spec, bundle=True)).encode(),  # bundled: works offline
+    }
+    return makers[form]
+
+
+def file_name(text: str) -> str:
+    """Make a name that every file system takes, whatever a row says.
+
+    >>> file_name("cifar10-c, s5: wrn-28-10, reset ../../etc/passwd")
+    'cifar10-c-s5-wrn-28-10-reset-etc-passwd'
+    """
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:120] or "figure"
+
+
+def free(name: str, taken: set[str]) -> str:
+    """Give a name that no other figure has: two may differ in what their title does not say.
+
+    >>> free("speed", {"speed"})
+    'speed-2'
+    """
+    chosen, count = name, 1
+    while chosen.lower() in taken:
+        count += 1
+        chosen = f"{name}-{count}"
+    taken.add(chosen.lower())
+    return chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -36,6 +37,27 @@ def el(tag: str, *children: object, **attributes: object) -> Html:
 def join(*children: object) -> Html:
     """Put children one after the other; text is escaped, None is nothing."""
     return Html("".join(_child(child) for child in children))
+
+
+def table(name: str, heads: Iterable[object], rows: Iterable[Sequence[object]], kind: str = "", wide: str = "") -> Html:
+    """Make a table in a region that scrolls sideways. What is no markup becomes a heading or a cell.
+
+    Args:
+        name: what a screen reader calls it.
+        heads: one for each column.
+        rows: of each row its cells, the first being the row's heading.
+        kind: classes of the table.
+        wide: more classes of the region.
+    """
+    head = el("tr", *(h if isinstance(h, Html) else el("th", h, scope="col") for h in heads))
+    body = [
+        el("tr", first if isinstance(first, Html) else el("th", first, scope="row"),
+           *(cell if isinstance(cell, Html) and cell.startswith("<td") else el("td", cell) for cell in cells))
+        for first, *cells in rows
+    ]  # fmt: skip
+    caption = el("caption", name, class_="sr")
+    whole = el("table", caption, el("thead", head), el("tbody", *body), class_=kind or None)
+    return el("div", whole, class_=f"wide {wide}".strip(), tabindex="0", role="region", aria_label=name)
 
 
 def data(identity: str, value: Any) -> Html:

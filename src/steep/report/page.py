@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from steep.bench.rows import Row
-from steep.report import heatmap, sections
+from steep.report import heatmap, markup, sections
 from steep.report import pictures as sample_pictures
 from steep.report.charts import CHARTS
 from steep.report.figures import Figure, analysed, of
@@ -154,15 +154,9 @@ def _header(title: str, groups: Sequence[Sequence[Table]], known: dict[str, str]
 def _files(sources: Sequence[Source]) -> Html | None:
     if not sources:
         return None
-    head = el("tr", *(el("th", name, scope="col") for name in ("run", "bench rows", "analysis rows", "sha256")))
-    body = [
-        el("tr", el("th", s.name, scope="row"), el("td", len(s.rows)), el("td", len(s.analyses)),
-           el("td", el("code", s.sha256)))
-        for s in sources
-    ]  # fmt: skip
-    whole = el("table", el("caption", "Files of rows", class_="sr"), el("thead", head), el("tbody", *body))
-    wide = el("div", whole, class_="wide", tabindex="0", role="region", aria_label="files of rows")
-    return el("article", el("h2", "Files"), wide)
+    rows = [[s.name, len(s.rows), len(s.analyses), el("code", s.sha256)] for s in sources]
+    files = markup.table("Files of rows", ("run", "bench rows", "analysis rows", "sha256"), rows)
+    return el("article", el("h2", "Files"), files)
 
 
 def _footer() -> Html:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from steep.report import claims
+from steep.report import claims, markup
 from steep.report.figures import EXTRA, Figure, Record, memories
 from steep.report.formats import entry, grid
 from steep.report.markup import Html, el, join
@@ -25,11 +25,10 @@ _MOST_RECORDS = 200  # in a table below a figure; more are for the file beside t
 def leaderboard(table: Table) -> Html:
     """Rank the methods; every column sorts, by mouse and by keyboard. A column that says nothing is left out."""
     columns = list(_board(table))
-    lines = [el("tr", *(column.cell(line) for column in columns)) for line in table.ranked()]
-    caption = el("caption", f"Methods on {table.title}: mean ± standard deviation over seeds", class_="sr")
     heads = [_sorter(column.name, column.kind, column.first, column.now) for column in columns]
-    body = el("table", caption, el("thead", el("tr", *heads)), el("tbody", *lines), class_="board sortable")
-    return el("div", body, class_="wide", tabindex="0", role="region", aria_label=f"leaderboard, {table.title}")
+    lines = [[column.cell(line) for column in columns] for line in table.ranked()]
+    name = f"Leaderboard, {table.title}: mean ± standard deviation over seeds"
+    return markup.table(name, heads, lines, "board sortable")
 
 
 @dataclass(frozen=True)
@@ -91,15 +90,11 @@ def numbers(table: Table) -> Html:
     """Show every number, with the paper's and the difference below ours."""
     head, *body = grid(table)
     rows = [
-        el("tr", el("th", row[0].strip(), scope="row"), *(el("td", cell) for cell in row[1:]),
-           class_="paper" if row[0].startswith("  ") else None)
-        for row in body
-    ]  # fmt: skip
-    caption = el("caption", f"Every number of {table.title}", class_="sr")
-    whole = el("table", caption, el("thead", el("tr", *(el("th", name, scope="col") for name in head))),
-               el("tbody", *rows), class_="numbers")  # fmt: skip
-    wide = el("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"every number, {table.title}")
-    return el("details", el("summary", f"Every number: {table.title}"), wide)
+        [el("th", name.strip(), scope="row", class_="paper" if name.startswith("  ") else None), *cells]
+        for name, *cells in body
+    ]
+    name = f"Every number: {table.title}"
+    return el("details", el("summary", name), markup.table(name, head, rows, "numbers"))
 
 
 def figure(made: Figure, identity: str, drawn: bool) -> Html:
@@ -119,11 +114,9 @@ def _records(title: str, name: str, records: Sequence[Record]) -> Html:
             "p", f"{label}: {len(records):,} points; steep report RUN --figures FOLDER writes them.", class_="dim"
         )
     columns = list(dict.fromkeys(column for record in records for column in record))
-    head = el("tr", *(el("th", column.replace("_", " "), scope="col") for column in columns))
-    body = [el("tr", *(el("td", _value(record.get(column))) for column in columns)) for record in records]
-    whole = el("table", el("caption", f"{title}: data", class_="sr"), el("thead", head), el("tbody", *body))
-    region = el("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"data of {title}")
-    return el("details", el("summary", label), region)
+    heads = [column.replace("_", " ") for column in columns]
+    rows = [[el("td", _value(record.get(column))) for column in columns] for record in records]
+    return el("details", el("summary", label), markup.table(f"{title}: data", heads, rows))
 
 
 def _value(value: object) -> str:
@@ -140,23 +133,11 @@ def claimed(table: Table) -> Html | None:
     checked = claims.of(table)
     if not checked:
         return None
-    head = el("tr", *(el("th", name, scope="col") for name in ("claim", "on these rows", "")))
-    body = [
-        el(
-            "tr",
-            el("th", claim.text, scope="row"),
-            el("td", claim.here),
-            el(
-                "td",
-                f"{_SIGNS[claim.verdict]} {claim.verdict}",
-                class_="holds" if claim.verdict == claims.HOLDS else "fails",
-            ),
-        )
-        for claim in checked
-    ]
-    caption = el("caption", "What the paper claims of TEA, and whether it holds here", class_="sr")
-    whole = el("table", caption, el("thead", head), el("tbody", *body), class_="claims")
-    return el("div", whole, class_="wide", tabindex="0", role="region", aria_label="the paper's claims")
+    rows = []
+    for claim in checked:
+        kind = "holds" if claim.verdict == claims.HOLDS else "fails"
+        rows.append([claim.text, claim.here, el("td", f"{_SIGNS[claim.verdict]} {claim.verdict}", class_=kind)])
+    return markup.table("The paper's claims of TEA, on these rows", ("claim", "on these rows", ""), rows, "claims")
 
 
 def settings(table: Table) -> Html:
@@ -169,21 +150,15 @@ def settings(table: Table) -> Html:
     heads = ("method", "setting", "answers", "steps", "episodic", "guard", "seeds", "hyper-parameters")
     lines = []
     for line in table.lines:
-        own = line.spec
-        hyper = [
-            el("span", f"{name} = {_text(value)}", class_="pill") for name, value in (own.get("hyper") or {}).items()
-        ]
+        hyper = (line.spec.get("hyper") or {}).items()
+        pills = [el("span", f"{name} = {_text(value)}", class_="pill") for name, value in hyper]
         seeds = ", ".join(str(seed) for seed in sorted({row["spec"].get("seed", 0) for row in line.rows}))
-        cells = (line.setting, line.predict, *(_text(own.get(n)) for n in ("steps", "episodic", "guard")), seeds)
-        lines.append(
-            el("tr", el("th", line.name, scope="row"), *map(_plain_cell, cells), el("td", *hyper, class_="pills"))
-        )
-    caption = el("caption", "Settings of every method", class_="sr")
-    whole = el("table", caption, el("thead", el("tr", *(el("th", h, scope="col") for h in heads))), el("tbody", *lines))
+        run = (_text(line.spec.get(name)) for name in ("steps", "episodic", "guard"))
+        lines.append([line.name, line.setting, line.predict, *run, seeds, el("td", *pills, class_="pills")])
     images = el("details", el("summary", f"Where the images came from ({len(origins)})"),
                 el("ul", *(el("li", origin) for origin in origins))) if origins else None  # fmt: skip
-    wide = el("div", whole, class_="wide settings", tabindex="0", role="region", aria_label="settings of every method")
-    return join(el("dl", *spec, class_="spec"), wide, images)
+    whole = markup.table("Settings of every method", heads, lines, wide="settings")
+    return join(el("dl", *spec, class_="spec"), whole, images)
 
 
 def rerun(table: Table, number: int) -> Html:
@@ -203,10 +178,6 @@ def rerun(table: Table, number: int) -> Html:
             el("pre", el("code", text), tabindex="0", aria_label="recipe"),
         ),
     )
-
-
-def _plain_cell(text: str) -> Html:
-    return el("td", text)
 
 
 def _text(value: Any) -> str:

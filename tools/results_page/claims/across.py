@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from steep.bench.rows import Row
-from steep.report.claims import UNKNOWN, Claim
+from steep.report.claims import UNKNOWN
 from steep.report.tables import Table
 from tools.results_page.claims.calibrated import best_calibrated
 from tools.results_page.claims.energy import correlates
+from tools.results_page.claims.placed import Claim
 from tools.results_page.claims.ranking import best, best_of_tuned
 from tools.results_page.claims.samples import closer
 from tools.results_page.claims.sensitivity import stable

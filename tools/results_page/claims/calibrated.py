@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from steep import recipes
 from steep.bench.rows import Row
-from steep.report.claims import Claim, decide, line_of, origin, provenance
+from steep.report.claims import decide, line_of
 from steep.report.noise import Calibration, Measured, calibrated, calibration, places, whole_seeds
 from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Table
 from steep.report.words import model_title, number
-from tools.results_page.claims.choosing import MODEL, about, limited, missing, named
+from tools.results_page.claims.choosing import MODEL, about, limited, named
+from tools.results_page.claims.placed import Claim, missing, origin, provenance
 
 COMPARED: tuple[str, ...] = tuple(recipes.paper()["claims"]["calibration_compared"])
 DATA, BINS = "cifar10-c", "reliability"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from steep.methods import SOURCE
-from steep.report.claims import UNKNOWN, Claim
 from steep.report.paper import as_in_paper, has_every_shift
 from steep.report.tables import Line, Table
 from steep.report.words import data_title, model_title, severity_range
@@ -24,11 +23,6 @@ def named(data: str, model: str = "", source: str = "", severities: Sequence[int
     where = data_title(data) + (f" from {source.replace('_', ' ')}" if source else "")
     where += f", severity {severity_range(severities)}" if any(severities) else ""
     return f"{where} · {model_title(model)}" if model else where
-
-
-def missing(text: str, where: str, why: str) -> Claim:
-    """Say of a claim that it was not measured, and what that would take."""
-    return Claim(text, why, UNKNOWN, where)
 
 
 def about(tables: Iterable[Table], data: str, model: str, source: str = "") -> list[Table]:

@@ -12,12 +12,13 @@ from scipy.stats import rankdata
 from steep.analysis.ranks import spearman
 from steep.bench.rows import Row
 from steep.methods import SOURCE
-from steep.report.claims import FAILS, HOLDS, NOISE, Claim, line_of, origin, provenance, viewed
+from steep.report.claims import FAILS, HOLDS, NOISE, line_of
 from steep.report.figures import energy_points
 from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Table
 from steep.report.words import number
-from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, fitting, limited, missing, named
+from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, fitting, limited, named
+from tools.results_page.claims.placed import Claim, missing, origin, provenance, viewed
 
 SURE = 0.05  # the chance, by shuffling, under which a correlation counts
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from steep.report.claims import UNKNOWN, Claim, average, baselines, decide, first, line_of, origin, viewed
+from steep.report.claims import UNKNOWN, average, baselines, decide, first, line_of
 from steep.report.paper import SUBJECT, blocks, methods
 from steep.report.tables import MCE, MEAN, Table
 from steep.report.words import number, signed
-from tools.results_page.claims.choosing import MODEL, fitting, limited, missing, named
+from tools.results_page.claims.choosing import MODEL, fitting, limited, named
+from tools.results_page.claims.placed import Claim, missing, origin, viewed
 
 GROUP_NORM = "resnet-50-gn"
 SEVERE = [5]

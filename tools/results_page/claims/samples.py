@@ -9,11 +9,11 @@ from typing import Any
 
 from steep.bench.rows import Row
 from steep.methods import SOURCE
-from steep.report.claims import Claim, decide, provenance
+from steep.report.claims import decide
 from steep.report.noise import ERRORS, Measured
 from steep.report.paper import SUBJECT
 from steep.report.words import data_title, number
-from tools.results_page.claims.choosing import missing
+from tools.results_page.claims.placed import Claim, missing, provenance
 
 SETS = ("mnist", "mnist-rotated", "cifar10", "pacs")  # TEA paper, figures on distribution perception
 OTHERS = (SOURCE, "tent")

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from steep.bench.rows import Row
 from steep.methods import SOURCE
-from steep.report.claims import FAILS, HOLDS, NOISE, Claim, baselines, decide, line_of, origin
+from steep.report.claims import FAILS, HOLDS, NOISE, baselines, decide, line_of
 from steep.report.noise import Measured, accuracy, places
 from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Line, Table
 from steep.report.words import number, signed
-from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, missing, named
+from tools.results_page.claims.choosing import CORRUPTED, EVERY, MODEL, about, images, limited, named
+from tools.results_page.claims.placed import Claim, missing, origin
 
 
 @dataclass(frozen=True)
