@@ -188,4 +188,6 @@ def _write_rows(rows: list[Row], folder: Path, forms: Sequence[str], panels: Seq
 
     with writing(folder / "rows.jsonl") as out:
         out.writelines(map(encode, rows))
-    typer.echo("written: " + ", ".join(map(str, [folder / "rows.jsonl", *panels, *write_analysis(rows, folder, forms)])))
+    typer.echo(
+        "written: " + ", ".join(map(str, [folder / "rows.jsonl", *panels, *write_analysis(rows, folder, forms)]))
+    )

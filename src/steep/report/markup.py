@@ -77,8 +77,8 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {name: finite(own) for name, own in value.items()}
-    return [finite(own) for own in value] if isinstance(value, (list, tuple)) else value
+        return {name: finite(item) for name, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _child(child: object) -> str:

@@ -97,8 +97,8 @@ def _worded(figure: Figure, title: Any) -> Figure:
     """Take a chart's own title and subtitle as the page's words: those wrap, and a screen reader finds them."""
     if not isinstance(title, dict):
         return figure
-    told = title.get("subtitle", [])
-    caption = ". ".join([told] if isinstance(told, str) else told) + "."
+    subtitle = title.get("subtitle", [])
+    caption = ". ".join([subtitle] if isinstance(subtitle, str) else subtitle) + "."
     return replace(figure, title=str(title.get("text", figure.title)), caption=caption)
 
 
@@ -134,20 +134,20 @@ def _analyses(analyses: Sequence[Row], charts: _Charts) -> Html | None:
     figures = analysed(analyses)
     drawn = el("div", *(charts.place(figure) for figure in figures), class_="figures")
     strange = sorted({plain(row["analysis"]) for row in analyses} - set(CHARTS))
-    said = el("p", f"No chart here for: {', '.join(strange)}.", class_="note") if strange else None
+    note = el("p", f"No chart here for: {', '.join(strange)}.", class_="note") if strange else None
     why = sections.no_charts(charts.why) if charts.why else None
-    return el("article", el("h2", "Analyses", id="analyses"), said, why, drawn, sample_pictures.grids(analyses))
+    return el("article", el("h2", "Analyses", id="analyses"), note, why, drawn, sample_pictures.grids(analyses))
 
 
 def _header(title: str, groups: Sequence[Sequence[Table]], known: dict[str, str]) -> Html:
-    told = [el("div", el("dt", name), el("dd", value)) for name, value in known.items()]
+    entries = [el("div", el("dt", name), el("dd", value)) for name, value in known.items()]
     return el(
         "header",
         el("p", el("span", "steep", class_="brand"), " test-time adaptation report", class_="kicker"),
         el("button", "dark", type="button", id="theme", aria_pressed="false", aria_label="dark theme"),
         el("h1", title),
         el("p", headline(groups[0][0]), class_="lead") if len(groups) == 1 else None,
-        el("dl", *told, class_="facts") if told else None,
+        el("dl", *entries, class_="facts") if entries else None,
     )
 
 

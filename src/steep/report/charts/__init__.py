@@ -34,7 +34,7 @@ _MODULES: dict[str, Any] = {
 
 def _drawn(name: str) -> Callable[[list[dict[str, Any]]], Any]:
     def chart(rows: list[dict[str, Any]]) -> Any:
-        parts = [_MODULES[name].chart(own) for own in figures(rows).values()] or [_MODULES[name].chart(rows)]
+        parts = [_MODULES[name].chart(group) for group in figures(rows).values()] or [_MODULES[name].chart(rows)]
         whole = (
             parts[0]
             if len(parts) == 1

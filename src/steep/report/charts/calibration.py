@@ -33,31 +33,33 @@ def tables(rows: Rows) -> dict[str, Rows]:
 def chart(rows: Rows) -> Any:
     """One panel for each method, counts below it."""
     alt = altair()
-    found = tables(rows)
-    most = max((row["n"] for row in found["bins"]), default=1)
+    records = tables(rows)
+    most = max((row["n"] for row in records["bins"]), default=1)
     panels = []
-    for index, errors in enumerate(found["errors"]):
-        own = [row for row in found["bins"] if row["label"] == errors["label"]]
-        panels.append(_panel(alt, own, errors, most, index % _COLUMNS == 0))
+    for index, errors in enumerate(records["errors"]):
+        group = [row for row in records["bins"] if row["label"] == errors["label"]]
+        panels.append(_panel(alt, group, errors, most, index % _COLUMNS == 0))
     every = some(rows, "calibration", "errors")
     uneven = len({(row["shift"], row["shifts"], row["seeds"], row["n"]) for row in every}) > 1
     shifts = every[0]["shift"] if every[0]["shifts"] <= 3 else f"{every[0]['shifts']} shifts together"
-    shifts = "of each method its own sets" if uneven else shifts
+    shifts = "each method on sets of its own" if uneven else shifts
     finer = f"; ECE, MCE: of {every[0]['error_bins']} finer bins" if every[0].get("error_bins") else ""
-    said = [f"{shifts}{finer}"]
-    said += ["bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated"]
-    said += ["methods were not run on the same sets: do not compare them"] if uneven else []
-    told = "; ".join(f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in found["errors"])
+    notes = [f"{shifts}{finer}"]
+    notes += ["bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated"]
+    notes += ["methods were not run on the same sets: do not compare them"] if uneven else []
+    description = "; ".join(
+        f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in records["errors"]
+    )
     return finish(
         alt.concat(*panels, columns=_COLUMNS, spacing=16),
         every,
         "Does confidence mean what it says?",
-        said,
-        f"Reliability histograms of ten bins. {told}.",
+        notes,
+        f"Reliability histograms of ten bins. {description}.",
     )
 
 
-def _panel(alt: Any, own: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
+def _panel(alt: Any, group: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
     x = alt.X("low_percent:Q", title=None, scale=alt.Scale(domain=[0, 100])).axis(
         labels=False, values=[0, 20, 40, 60, 80, 100]
     )
@@ -68,7 +70,7 @@ def _panel(alt: Any, own: Rows, errors: dict[str, Any], most: int, first: bool) 
         "n:Q",
         *(alt.Tooltip(f"{name}:Q", format=".1f") for name in ("confidence_percent", "accuracy_percent", "gap_points")),
     ]
-    base = alt.Chart(alt.Data(values=own)).encode(x=x, x2="high_percent:Q", tooltip=tip)
+    base = alt.Chart(alt.Data(values=group)).encode(x=x, x2="high_percent:Q", tooltip=tip)
     bars = base.mark_rect(color=colour(errors["label"]), stroke="white", strokeWidth=0.5).encode(y=y, y2=alt.datum(0))
     gap = base.mark_rect(color="#8c959f", opacity=0.45, stroke="#57606a", strokeWidth=1, strokeDash=[2, 2]).encode(
         y="accuracy_percent:Q", y2="confidence_percent:Q"
@@ -86,7 +88,7 @@ def _panel(alt: Any, own: Rows, errors: dict[str, Any], most: int, first: bool) 
     title = {"text": errors["label"], "subtitle": subtitle, "subtitleFontSize": 11}
     upper = alt.layer(bars, gap, ideal).properties(width=140, height=140, title=title)
     lower = (
-        alt.Chart(alt.Data(values=own))
+        alt.Chart(alt.Data(values=group))
         .mark_rect(color="#57606a", stroke="white", strokeWidth=0.5)
         .encode(
             x=alt.X("low_percent:Q", title="confidence (%)", scale=alt.Scale(domain=[0, 100])).axis(

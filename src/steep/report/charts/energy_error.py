@@ -55,11 +55,11 @@ def _halved(counts: dict[tuple[float, float], list[int]]) -> dict[tuple[float, f
 def chart(rows: Rows) -> Any:
     """Bars on the left, points on the right."""
     alt = altair()
-    found = tables(rows)
+    records = tables(rows)
     every = some(rows, "energy-error", "shift")
     label = every[0]["label"]
     bars = (
-        alt.Chart(alt.Data(values=found["groups"]))
+        alt.Chart(alt.Data(values=records["groups"]))
         .mark_rect(color=BLUE, stroke="white")
         .encode(
             x=alt.X("energy_low:Q", title="energy group (nats; low: the model finds the image likely)").scale(
@@ -71,18 +71,18 @@ def chart(rows: Rows) -> Any:
             tooltip=["energy_low:Q", "energy_high:Q", "n:Q", "wrong:Q", alt.Tooltip("error_percent:Q", format=".1f")],
         )
         .properties(
-            title=f"Error rate by energy, {sum(g['n'] for g in found['groups']):,} images", width=300, height=260
+            title=f"Error rate by energy, {sum(g['n'] for g in records['groups']):,} images", width=300, height=260
         )
     )
     counts = (
-        alt.Chart(alt.Data(values=found["groups"]))
+        alt.Chart(alt.Data(values=records["groups"]))
         .transform_calculate(middle="(datum.energy_low + datum.energy_high) / 2")
         .mark_text(dy=-6, fontSize=9, color="#57606a")
         .encode(x="middle:Q", y="error_percent:Q", text=alt.Text("n:Q", format=".2~s"))
     )
-    families = [name for name in FAMILY_COLOURS if any(p["family"] == name for p in found["shifts"])]
+    families = [name for name in FAMILY_COLOURS if any(p["family"] == name for p in records["shifts"])]
     points = (
-        alt.Chart(alt.Data(values=found["shifts"]))
+        alt.Chart(alt.Data(values=records["shifts"]))
         .mark_point(size=75, stroke="white", strokeWidth=0.5)
         .encode(
             x=alt.X("energy:Q", title="mean energy (nats)").scale(zero=False),
@@ -100,15 +100,15 @@ def chart(rows: Rows) -> Any:
         )
         .properties(title="Loss against energy, one point for each shift", width=300, height=260)
     )
-    gone = len(every) - len(found["shifts"])
-    said = ["over each bar: its images"] + (
+    gone = len(every) - len(records["shifts"])
+    notes = ["over each bar: its images"] + (
         [f"{gone} shifts with answers that are not finite are not drawn"] if gone else []
     )
-    names = ", ".join(spoken(name) for name in order({p["shift"] for p in found["shifts"]}))
+    names = ", ".join(spoken(name) for name in order({p["shift"] for p in records["shifts"]}))
     return finish(
         alt.hconcat(alt.layer(bars, counts), points, spacing=36),
         every,
         f"Energy and errors: {label}",
-        said,
+        notes,
         f"Left: error rate in groups of equal width in energy. Right: mean loss against mean energy for {names}.",
     )

@@ -17,18 +17,18 @@ def tables(rows: Rows) -> dict[str, Rows]:
     points = []
     for shift in order({row["shift"] for row in usable}):
         for severity in sorted({row["severity"] or 0 for row in usable if row["shift"] == shift}):
-            own = [row for row in usable if (row["shift"], row["severity"] or 0) == (shift, severity)]
-            numbers = {"energy_reduction": mean(own, "energy_reduction"), "gain_points": 100 * mean(own, "gain")}
-            both = {f"{name}_percent": 100 * mean(own, name) for name in ("accuracy", "accuracy_source")}
-            points.append({"shift": shift, "severity": severity, "seeds": len(own), **numbers, **both})
+            group = [row for row in usable if (row["shift"], row["severity"] or 0) == (shift, severity)]
+            numbers = {"energy_reduction": mean(group, "energy_reduction"), "gain_points": 100 * mean(group, "gain")}
+            both = {f"{name}_percent": 100 * mean(group, name) for name in ("accuracy", "accuracy_source")}
+            points.append({"shift": shift, "severity": severity, "seeds": len(group), **numbers, **both})
     graded = [point for point in points if point["severity"]]  # clean images and domains have no severity
     shifts = {point["shift"] for point in graded}
     overall = []
     for severity in sorted({point["severity"] for point in graded}):
-        own = [point for point in graded if point["severity"] == severity]
-        if len(own) == len(shifts):  # a mean over a part of the shifts would be another thing
+        group = [point for point in graded if point["severity"] == severity]
+        if len(group) == len(shifts):  # a mean over a part of the shifts would be another thing
             names = ("energy_reduction", "gain_points", "accuracy_percent", "accuracy_source_percent")
-            overall.append({"severity": severity, "shifts": len(own), **{name: mean(own, name) for name in names}})
+            overall.append({"severity": severity, "shifts": len(group), **{name: mean(group, name) for name in names}})
     ranks = [
         {"shift": row["shift"], "spearman": row["spearman"] if finite(row, "spearman") else None, "pairs": row["pairs"]}
         for row in rows
@@ -40,8 +40,8 @@ def tables(rows: Rows) -> dict[str, Rows]:
 def chart(rows: Rows) -> Any:
     """Above: means over all corruptions, and gain against reduction. Below: a small chart for each corruption."""
     alt = altair()
-    every, found = some(rows, "energy-severity", "point"), tables(rows)
-    points, rank = found["points"], {row["shift"]: row for row in found["correlation"]}
+    every, records = some(rows, "energy-severity", "point"), tables(rows)
+    points, rank = records["points"], {row["shift"]: row for row in records["correlation"]}
     if not points:
         raise _nothing(every)
     graded = [p for p in points if p["severity"]]
@@ -62,28 +62,30 @@ def chart(rows: Rows) -> Any:
     parts = [scatter]
     if graded:
         mean_of = {"text": "Mean over corruptions", "subtitle": f"{len(shifts)} corruptions", "subtitleFontSize": 10}
-        both = _both(alt, found["overall"], severities, domains, (290, 210), mean_of, (True, True))
+        both = _both(alt, records["overall"], severities, domains, (290, 210), mean_of, (True, True))
         small = []
         for index, shift in enumerate(shifts):
-            own = [p for p in graded if p["shift"] == shift]
+            group = [p for p in graded if p["shift"] == shift]
             ends = (index % _COLUMNS == 0, index % _COLUMNS == _COLUMNS - 1 or index == len(shifts) - 1)
-            small.append(_both(alt, own, severities, domains, (98, 85), _titled(spoken(shift), rank.get(shift)), ends))
+            small.append(
+                _both(alt, group, severities, domains, (98, 85), _titled(spoken(shift), rank.get(shift)), ends)
+            )
         top = alt.hconcat(both, scatter, spacing=40).resolve_scale(color="independent")
         parts = [top, alt.concat(*small, columns=_COLUMNS, spacing=12)]
-    said = ["bars: accuracy gain over the source model, left; line: energy reduction, right"]
+    notes = ["bars: accuracy gain over the source model, left; line: energy reduction, right"]
     lone = len([row for row in every if not finite(row, "energy_reduction", "gain")])
-    said += (
+    notes += (
         [f"{lone} of {len(every)} runs lack a source model on the same images or are not finite: not drawn"]
         if lone
         else []
     )
     missing = len(shifts) * len(severities) - len(graded)
-    said += [f"{missing} of {len(shifts) * len(severities)} corruptions × severities are missing"] if missing else []
+    notes += [f"{missing} of {len(shifts) * len(severities)} corruptions × severities are missing"] if missing else []
     return finish(
         alt.vconcat(*parts, spacing=24),
         every,
         f"Energy reduction and accuracy gain, by severity: {every[0]['label']}",
-        said,
+        notes,
         f"Bars and lines by severity over all and for each of {', '.join(map(spoken, shifts))}; "
         "a scatter plot of gain against energy reduction.",
     )

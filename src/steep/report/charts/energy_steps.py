@@ -31,28 +31,28 @@ def tables(rows: Rows) -> dict[str, Rows]:
     for label in dict.fromkeys(row["label"] for row in every):
         runs = {(row["shift"], row["severity"], row["seed"]) for row in every if row["label"] == label}
         for step in sorted({row["step"] for row in shifts if row["label"] == label}):
-            own = [row for row in shifts if (row["label"], row["step"]) == (label, step)]
-            if len(own) == len(runs):  # a mean over a part of the shifts would be another thing
-                numbers = {name: mean(own, name) for name, _ in _PANELS}
-                means.append({"label": label, "step": step, "runs": len(own), **numbers})
+            group = [row for row in shifts if (row["label"], row["step"]) == (label, step)]
+            if len(group) == len(runs):  # a mean over a part of the shifts would be another thing
+                numbers = {name: mean(group, name) for name, _ in _PANELS}
+                means.append({"label": label, "step": step, "runs": len(group), **numbers})
     return {"mean": means, "shifts": shifts}
 
 
 def chart(rows: Rows) -> Any:
     """Three panels: means over the shifts, of a lone method also the shifts; dashed is the source model."""
     alt = altair()
-    every, found = some(rows, "energy-steps"), tables(rows)
+    every, records = some(rows, "energy-steps"), tables(rows)
     labels = list(dict.fromkeys(row["label"] for row in every))
     colour = coloured(alt, labels)
-    steppers = [label for label in labels if _moves(found["shifts"], label)]
+    steppers = [label for label in labels if _moves(records["shifts"], label)]
     alone = steppers[0] if len(steppers) == 1 else None
     panels = []
     for name, title in _PANELS:
         x = alt.X("step:Q", title="adaptation steps").axis(tickMinStep=1, format="d")
         y = alt.Y(f"{name}:Q", title=title).scale(zero=False)
         # a method that takes no step is a level, drawn across
-        moving = [row for row in found["mean"] if _moves(found["mean"], row["label"])]
-        level = [row for row in found["mean"] if row not in moving]
+        moving = [row for row in records["mean"] if _moves(records["mean"], row["label"])]
+        level = [row for row in records["mean"] if row not in moving]
         tip = ["label:N", "step:Q", alt.Tooltip(f"{name}:Q", format=".4g"), "runs:Q"]
         thick = alt.Chart(alt.Data(values=moving)).encode(x=x, y=y, color=colour, tooltip=tip)
         layers = [
@@ -63,9 +63,9 @@ def chart(rows: Rows) -> Any:
             .encode(y=y, color=colour, tooltip=tip),
         ]
         if alone:  # of several methods, every shift would be a tangle
-            own = [row for row in found["shifts"] if row["label"] == alone]
+            group = [row for row in records["shifts"] if row["label"] == alone]
             layers.append(
-                alt.Chart(alt.Data(values=own))
+                alt.Chart(alt.Data(values=group))
                 .mark_line(strokeWidth=1, opacity=0.35)
                 .encode(
                     x=x, y=y, color=colour, detail=["shift:N", "severity:N", "seed:N"], tooltip=["shift:N", *tip[:3]]
@@ -73,16 +73,16 @@ def chart(rows: Rows) -> Any:
             )
         panels.append(alt.layer(*layers).properties(title=title.split(" (")[0].capitalize(), width=205, height=220))
     runs = {(row["shift"], row["severity"]) for row in every}
-    gone = len(every) - len(found["shifts"])
-    said = [
+    gone = len(every) - len(records["shifts"])
+    notes = [
         f"mean over {len(runs)} shifts; dashed: a model that takes no steps" + ("; thin: each shift" if alone else "")
     ]
-    said += [f"{gone} points are not finite and not drawn"] if gone else []
+    notes += [f"{gone} points are not finite and not drawn"] if gone else []
     return finish(
         alt.hconcat(*panels, spacing=28),
         every,
         "Energy, loss and accuracy over adaptation steps on the same images",
-        said,
+        notes,
         f"Three line charts over adaptation steps for {', '.join(labels)}.",
     )
 

@@ -28,7 +28,7 @@ def read(path: str | Path) -> Rows:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: expected rows of an analysis ({error}). Make some: steep analyze NAME") from error
-    found = []
+    rows = []
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -42,8 +42,8 @@ def read(path: str | Path) -> Rows:
             )
         if version > VERSION:
             raise InputError(f"{file}: line {number} was written by a newer steep (version {version}). Upgrade steep")
-        found.append({name: _NAMES.get(v, v) if isinstance(v, str) else v for name, v in row.items()})
-    return found
+        rows.append({name: _NAMES.get(v, v) if isinstance(v, str) else v for name, v in row.items()})
+    return rows
 
 
 def figures(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
@@ -55,15 +55,15 @@ def figures(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
     parted: dict[tuple[Any, ...], Rows] = {}
     for row in rows:
         key = (row["analysis"], *(row.get(name) for name in _FIGURE))
-        own = row.get("label") if row["analysis"] in _ONE_METHOD else None
-        parted.setdefault((*key, own), []).append(row)
+        label = row.get("label") if row["analysis"] in _ONE_METHOD else None
+        parted.setdefault((*key, label), []).append(row)
     named: dict[str, Rows] = {}
-    for key, own in parted.items():
+    for key, group in parted.items():
         words = [str(word) for word in (key[0], *key[2:5], key[-1]) if word]
         name = " ".join(words)
         while name in named:  # the same data and model, other weights or another run
             name += "′"
-        named[name] = own
+        named[name] = group
     return named
 
 
@@ -72,10 +72,10 @@ def some(rows: Sequence[dict[str, Any]], analysis: str, part: str | None = None)
     strange = next((row.get("analysis") for row in rows if row.get("analysis") != analysis), analysis)
     if strange != analysis:
         raise InputError(f"chart {analysis}: expected rows of {analysis}, got some of {strange}")
-    found = [row for row in rows if part is None or row.get("part") == part]
-    if not found:
+    of_part = [row for row in rows if part is None or row.get("part") == part]
+    if not of_part:
         raise InputError(f"chart {analysis}: expected at least one row, got none. Run: steep analyze {analysis}")
-    return found
+    return of_part
 
 
 def finite(row: dict[str, Any], *names: str) -> bool:

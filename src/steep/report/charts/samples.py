@@ -20,11 +20,11 @@ def tables(rows: Rows) -> dict[str, Rows]:
         "chain": (*about, "step", "energy", *numbers),
         "buffer": (*about, "batch", "travelled", "moved", "chains", *numbers),
     }
-    found = {
+    records = {
         part: [{n: row.get(n) for n in names} for row in rows if row["part"] == part and finite(row, *numbers)]
         for part, names in parts.items()
     }
-    return {**found, "distance": _over_seeds(found["distance"])}
+    return {**records, "distance": _over_seeds(records["distance"])}
 
 
 def _over_seeds(distances: Rows) -> Rows:
@@ -34,43 +34,47 @@ def _over_seeds(distances: Rows) -> Rows:
     for row in distances:
         parted.setdefault(tuple(row[name] for name in names), []).append(row)
     return [
-        {**dict(zip(names, key, strict=True)), "seeds": len(own), **{name: mean(own, name) for name, _ in _DISTANCES}}
-        for key, own in parted.items()
+        {
+            **dict(zip(names, key, strict=True)),
+            "seeds": len(group),
+            **{name: mean(group, name) for name, _ in _DISTANCES},
+        }
+        for key, group in parted.items()
     ]
 
 
 def chart(rows: Rows) -> Any:
     """For each shift: distances as bars, a mean over seeds, and over SGLD steps and batches as lines."""
     alt = altair()
-    found = tables(rows)
+    records = tables(rows)
     every = some(rows, "samples", "distance")
     labels = list(dict.fromkeys(row["label"] for row in every))
     lines = []
     for shift in dict.fromkeys((row["shift"], row["severity"] or 0) for row in every):
-        own = {
+        group = {
             part: [row for row in table if (row["shift"], row["severity"] or 0) == shift]
-            for part, table in found.items()
+            for part, table in records.items()
         }
         name = spoken(shift[0]) + (f", severity {shift[1]}" if shift[1] else "")
-        lines.append(_line(alt, own, labels, name))
+        lines.append(_line(alt, group, labels, name))
     gone = len([row for row in rows if row["part"] != "picture" and not finite(row, *(n for n, _ in _DISTANCES))])
-    said = [
+    notes = [
         "root mean square over pixels, values in [0, 1]; smaller: more like the test images; real: as many test images"
     ]
-    said += [f"{gone} values are not finite and not drawn"] if gone else []
+    notes += [f"{gone} values are not finite and not drawn"] if gone else []
     return finish(
         alt.vconcat(*lines, spacing=24),
         every,
         "How far samples of each model are from the test images",
-        said,
+        notes,
         f"Bars and lines of the distance of mean and covariance for {', '.join(labels)}.",
     )
 
 
-def _line(alt: Any, own: dict[str, Rows], labels: list[str], shift: str) -> Any:
+def _line(alt: Any, group: dict[str, Rows], labels: list[str], shift: str) -> Any:
     colour, shape = coloured(alt, labels, title="samples of"), shaped(alt, labels, title="samples of")
     panels = [
-        alt.Chart(alt.Data(values=own["distance"]))
+        alt.Chart(alt.Data(values=group["distance"]))
         .mark_bar()
         .encode(
             x=alt.X("label:N", title=None, sort=labels).axis(labelAngle=-40, labelOverlap=False),
@@ -78,15 +82,15 @@ def _line(alt: Any, own: dict[str, Rows], labels: list[str], shift: str) -> Any:
             color=colour,
             tooltip=["label:N", "n:Q", "seeds:Q", alt.Tooltip(f"{name}:Q", format=".4g")],
         )
-        .properties(title=title.removeprefix("of ").capitalize(), width=32 * len(own["distance"]), height=150)
+        .properties(title=title.removeprefix("of ").capitalize(), width=32 * len(group["distance"]), height=150)
         for name, title in _DISTANCES
     ]
     panels.append(
-        alt.Chart(alt.Data(values=own["chain"]))
+        alt.Chart(alt.Data(values=group["chain"]))
         .mark_line(point=True)
         .encode(
             x=alt.X("step:Q", title="SGLD steps (log scale from 1)", scale=alt.Scale(type="symlog", constant=1)).axis(
-                values=sorted({row["step"] for row in own["chain"]}), labelOverlap="greedy", grid=False
+                values=sorted({row["step"] for row in group["chain"]}), labelOverlap="greedy", grid=False
             ),
             y=alt.Y("mean_distance:Q", title="distance of means").scale(zero=False),
             color=colour,
@@ -96,9 +100,9 @@ def _line(alt: Any, own: dict[str, Rows], labels: list[str], shift: str) -> Any:
         )
         .properties(title="Along the chains", width=150, height=150)
     )
-    if own["buffer"]:
+    if group["buffer"]:
         panels.append(
-            alt.Chart(alt.Data(values=own["buffer"]))
+            alt.Chart(alt.Data(values=group["buffer"]))
             .mark_line(point=True)
             .encode(
                 x=alt.X("batch:Q", title="batches adapted on").axis(tickMinStep=1, format="d"),

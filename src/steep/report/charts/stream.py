@@ -31,13 +31,13 @@ def tables(rows: Rows) -> dict[str, Rows]:
     width = math.ceil(len(every) / MOST_POINTS)
     numbers, classes, events = [], [], []
     for start in range(0, len(every), width):
-        own = every[start : start + width]
-        about = {"batch": own[0]["batch"], "batch_end": own[-1]["batch"] + 1}
+        group = every[start : start + width]
+        about = {"batch": group[0]["batch"], "batch_end": group[-1]["batch"] + 1}
         for name in (*_ENERGIES, "loss", "entropy"):
-            values = [row[name] for row in own if finite(row, name)]
+            values = [row[name] for row in group if finite(row, name)]
             if values:
                 numbers.append({**about, "of": _ENERGIES.get(name, name), "value": math.fsum(values) / len(values)})
-        counts = [sum(column) for column in zip(*(row["classes"] for row in own), strict=True)]
+        counts = [sum(column) for column in zip(*(row["classes"] for row in group), strict=True)]
         whole = sum(counts)
         classes += [
             {**about, "class": k, "count": count, "share_percent": 100 * count / whole}
@@ -55,18 +55,18 @@ def tables(rows: Rows) -> dict[str, Rows]:
 def chart(rows: Rows) -> Any:
     """Three panels over the batches."""
     alt = altair()
-    every, found = some(rows, "stream", "batch"), tables(rows)
+    every, records = some(rows, "stream", "batch"), tables(rows)
     last = max(row["batch"] for row in every)
     span = alt.Scale(domain=[1, last + 1], nice=False)
     x = alt.X("batch:Q", title=None, scale=span).axis(labels=False, grid=False)
 
     def lines(kinds: tuple[str, ...], title: str, height: int) -> Any:
-        own = [row for row in found["numbers"] if row["of"] in kinds]
-        there = [kind for kind in kinds if any(row["of"] == kind for row in own)]
+        group = [row for row in records["numbers"] if row["of"] in kinds]
+        there = [kind for kind in kinds if any(row["of"] == kind for row in group)]
         scale = alt.Scale(domain=there, range=[_KIND_COLOURS[kind] for kind in there])
         dash = alt.Scale(domain=there, range=[[1, 0], [6, 3], [2, 2]][: len(there)])
         drawn = (
-            alt.Chart(alt.Data(values=own))
+            alt.Chart(alt.Data(values=group))
             .mark_line(strokeWidth=1.8)
             .encode(
                 x=x,
@@ -77,15 +77,15 @@ def chart(rows: Rows) -> Any:
             )
         )
         marks = (
-            alt.Chart(alt.Data(values=found["events"]))
+            alt.Chart(alt.Data(values=records["events"]))
             .mark_rule(color="#b3261e", strokeDash=[3, 3])
             .encode(x=alt.X("batch:Q", scale=span, title=None), tooltip=["batch:Q", "why:N", "undone:Q"])
         )
-        return alt.layer(drawn, *([marks] if found["events"] else [])).properties(width=560, height=height)
+        return alt.layer(drawn, *([marks] if records["events"] else [])).properties(width=560, height=height)
 
     tall = min(240, max(90, 12 * len(every[0]["classes"])))
     heat = (
-        alt.Chart(alt.Data(values=found["classes"]))
+        alt.Chart(alt.Data(values=records["classes"]))
         .mark_rect()
         .encode(
             x=alt.X("batch:Q", title="batch", scale=span).axis(tickMinStep=1, format="d"),
@@ -102,13 +102,13 @@ def chart(rows: Rows) -> Any:
     ]
     images = sum(row["n"] for row in every)
     undone = every[-1]["undone"]
-    said = [f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone"]
-    if found["events"]:
-        said.append(f"dashed red: {len(found['events'])} batches whose step was undone or skipped")
+    notes = [f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone"]
+    if records["events"]:
+        notes.append(f"dashed red: {len(records['events'])} batches whose step was undone or skipped")
     return finish(
         alt.vconcat(*parts, heat, spacing=10).resolve_scale(color="independent", strokeDash="independent"),
         every,
         "One run, batch by batch",
-        said,
+        notes,
         "Over batches: energy of test images and samples, entropy, loss; a heat map of answered classes.",
     )

@@ -152,7 +152,7 @@ def shaped(alt: Any, labels: Iterable[str], **options: Any) -> Any:
     return alt.Shape("label:N", title=options.pop("title", "method"), scale=alt.Scale(domain=every, range=shapes))
 
 
-def finish(chart: Any, rows: Sequence[dict[str, Any]], title: str, said: Sequence[str], description: str) -> Any:
+def finish(chart: Any, rows: Sequence[dict[str, Any]], title: str, notes: Sequence[str], description: str) -> Any:
     """Title a chart with what it shows, on what it was measured and what is missing; describe it in words."""
     first = rows[0]
     what = [str(first[name]) for name in ("data", "model") if first.get(name)]
@@ -164,6 +164,6 @@ def finish(chart: Any, rows: Sequence[dict[str, Any]], title: str, said: Sequenc
     few = f"first {first['limit']} images of each set" if first.get("limit") else ""
     run = f"run {first['run']}" if first.get("run") else ""
     line = " · ".join(word for word in (run, ", ".join(what), few, *on, *made) if word)
-    head = {"text": title, "subtitle": [*said, line], "frame": "bounds", "fontSize": 16}
+    head = {"text": title, "subtitle": [*notes, line], "frame": "bounds", "fontSize": 16}
     head |= {"subtitleColor": "#57606a", "subtitleFontSize": 11}
     return chart.properties(title=head, description=f"{title}. {description}")
