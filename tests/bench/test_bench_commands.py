@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.cells import cell_len
 from torch.nn.functional import cross_entropy
 
 import steep
+from steep import recipes
 from steep.bench.rows import SCHEMA, read
 from steep.cli import main
 from steep.data import load
@@ -232,26 +234,44 @@ def test_without_ray_the_extra_is_named(
     assert "pip install '.[ray]'" in failing(capsys, *words)
 
 
+def test_the_catalogues_fit_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (["methods"], ["methods", "tea"], ["methods", "sar"], ["models"], ["recipes"]):
+        assert main(words) == 0
+        assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_the_catalogues(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     assert main(["methods"]) == 0
-    told = capsys.readouterr().out
-    for name in steep.METHODS:
-        assert re.search(rf"│ {name} +│ (before|after) ", told)
-    assert "sgld_steps=20" in told
-    assert "margin_classes=None" in told  # what tuned changes
-    assert "Yuan et al., TEA" in told
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    listed = {words[0]: words[1].strip() for words in lines if len(words) == 2}
+    for name, method in steep.METHODS.items():
+        assert listed[name] == method.__doc__.splitlines()[0]
     assert main(["methods", "tea"]) == 0
-    assert "tent" not in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert re.search(r"^sgld_steps +20 *$", text, re.MULTILINE)
+    assert "Yuan et al., TEA" in text
+    assert "tent" not in text
+    assert main(["methods", "sar"]) == 0
+    assert re.search(r"^margin_classes .*\(tuned: None\)", capsys.readouterr().out, re.MULTILINE)
     assert "did you mean 'tea'" in failing(capsys, "methods", "tae")
     assert main(["models"]) == 0
-    told = capsys.readouterr().out
-    assert "wrn-28-10" in told
-    assert "resnet-50-gn" in told
+    text = capsys.readouterr().out
+    assert "wrn-28-10" in text
+    assert "resnet-50-gn" in text
+
+
+def test_the_recipes_are_listed_once_under_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = [line.split()[0] for line in lines if line and not line.startswith(" ")]
+    assert sorted(name for name in starts if name in recipes.names()) == recipes.names()
+    assert lines[0] == "First steps"
     assert main(["recipes", "--kind", "bench"]) == 0
-    told = capsys.readouterr().out
-    assert "table-1-cifar10" in told
-    assert "train-digits" not in told
+    text = capsys.readouterr().out
+    assert "table-1-cifar10" in text
+    assert "train-digits" not in text
     assert "unknown kind" in failing(capsys, "recipes", "--kind", "soup")
 
 

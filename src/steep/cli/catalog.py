@@ -1,37 +1,42 @@
-"""`steep methods | models | recipes`: what there is, with its paper and its hyper-parameters."""
+"""`steep methods | models | recipes`: what there is."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated
 
 import typer
 
 
-def methods(name: Annotated[str | None, typer.Argument(help="One method only.")] = None) -> None:
-    """List the methods: paper, prediction before or after the update, hyper-parameters and what `tuned` changes.
+def methods(name: Annotated[str | None, typer.Argument(help="One method, in detail.")] = None) -> None:
+    """List the methods and what each does; of one, its paper and hyper-parameters, and what `tuned` changes.
 
     Example: steep methods
 
     Example: steep methods tea
     """
-    from rich.console import Console
-    from rich.table import Column, Table
-
     from steep.errors import unknown
     from steep.methods import METHODS, make
 
-    if name is not None and name not in METHODS:
+    if name is None:
+        _print_pairs({each: (method.__doc__ or "").splitlines()[0] for each, method in METHODS.items()})
+        typer.echo("\nsteep methods NAME: its paper and hyper-parameters")
+        return
+    if name not in METHODS:
         raise unknown("method", name, METHODS)
-    folded = (Column(name, overflow="fold") for name in ("hyper-parameters (setting paper)", "tuned"))
-    table = Table(Column("method", min_width=8), "predicts", *folded, "paper", show_lines=True)
-    for each in METHODS if name is None else [name]:
-        paper, tuned = make(each), make(each, "tuned")
-        values = {f.name: (getattr(paper, f.name), getattr(tuned, f.name)) for f in fields(paper)}
-        defaults = ", ".join(f"{key}={_value(own)}" for key, (own, _) in values.items())
-        changed = ", ".join(f"{key}={_value(other)}" for key, (own, other) in values.items() if own != other)
-        table.add_row(each, METHODS[each].predicts, defaults or "–", changed or "the same", METHODS[each].paper)
-    Console().print(table, markup=False)
+    method, paper, tuned = METHODS[name], make(name), make(name, "tuned")
+    lines = {
+        name: (method.__doc__ or "").splitlines()[0],
+        "equation": inspect.cleandoc(method.equation),
+        "paper": method.paper,
+        "answers": f"with the model {method.predicts} its update",
+    }
+    for field in fields(paper):
+        value, other = getattr(paper, field.name), getattr(tuned, field.name)
+        lines[field.name] = _text(value) + (f" (tuned: {_text(other)})" if other != value else "")
+    _print_pairs({key: text for key, text in lines.items() if text})
 
 
 def models() -> None:
@@ -39,42 +44,43 @@ def models() -> None:
 
     Example: steep models
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from steep.models import MODELS
 
-    table = Table("model", "what", "options", "paper")
-    for name, info in MODELS.items():
-        table.add_row(name, info.summary, ", ".join(info.options), info.paper)
-    Console().print(table, markup=False)
-    Console().print("and any other wrn-DEPTH-WIDTH with a depth of 6n + 4", markup=False)
+    _print_pairs(
+        {name: f"{info.summary}. {info.paper}. Options: {', '.join(info.options)}" for name, info in MODELS.items()}
+    )
+    typer.echo("\nand any other wrn-DEPTH-WIDTH with a depth of 6n + 4")
 
 
 def recipes(
     kind: Annotated[str | None, typer.Option("--kind", help="train or bench.")] = None,
 ) -> None:
-    """List the recipes. Each is a TOML file; a path to one of your own works wherever a name does.
+    """List the recipes by what they are for. Each is a TOML file; a path to your own works wherever a name does.
 
     Example: steep recipes
 
     Example: steep recipes --kind bench
     """
-    from rich.console import Console
-    from rich.table import Column, Table
-
     from steep.errors import unknown
-    from steep.recipes import KINDS, names, read
+    from steep.recipes import KINDS, grouped
 
     if kind is not None and kind not in KINDS:
         raise unknown("kind of recipe", kind, KINDS)
-    known = names(kind)
-    table = Table(Column("recipe", min_width=max(map(len, known))), "kind", "about")  # never cut: they are to be typed
-    for name in known:
-        found = read(name)
-        table.add_row(name, found["kind"], found.get("about", ""))
-    Console().print(table, markup=False)
+    for number, (group, entries) in enumerate(grouped(kind).items()):
+        typer.secho(("\n" if number else "") + group.capitalize(), bold=True)
+        _print_pairs(entries)
 
 
-def _value(value: object) -> str:
+def _print_pairs(pairs: Mapping[str, str]) -> None:
+    """Print names, never cut since they are to be typed, each with a text that wraps beside it."""
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, show_header=False, pad_edge=False)
+    for name, text in pairs.items():
+        table.add_row(name, text)
+    Console(highlight=False, emoji=False, markup=False).print(table)
+
+
+def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

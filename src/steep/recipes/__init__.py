@@ -1,6 +1,7 @@
 """Recipes: what to train and what to measure, as data. A recipe is a TOML file and cannot run code.
 
-Each has a `kind` ("train" or "bench"), a one-line `about`, and keys that its reader checks.
+Each has a `kind` ("train" or "bench"), a one-line `about`, and keys that its reader checks. A packaged one also has a
+`group`, under which it is listed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from steep.errors import InputError, unknown
 
 KINDS = ("train", "bench")
+GROUPS = ("first steps", "tables of the paper", "other streams and sizes", "analyses", "source models")
 
 
 def names(kind: str | None = None) -> list[str]:
@@ -22,10 +24,22 @@ def names(kind: str | None = None) -> list[str]:
     >>> "paper" in names()          # the paper's own figures are data, not a recipe
     False
     """
-    found = sorted(
-        f.name.removesuffix(".toml") for f in resources.files(__name__).iterdir() if f.name.endswith(".toml")
-    )
-    return [name for name in found if name != "paper" and (kind is None or read(name)["kind"] == kind)]
+    files = (file.name for file in resources.files(__name__).iterdir() if file.name.endswith(".toml"))
+    every = sorted(name.removesuffix(".toml") for name in files)
+    return [name for name in every if name != "paper" and (kind is None or read(name)["kind"] == kind)]
+
+
+def grouped(kind: str | None = None) -> dict[str, dict[str, str]]:
+    """Give the packaged recipes by what they are for: group → name → what it is about.
+
+    >>> list(grouped())[0], "digits" in grouped()["first steps"]
+    ('first steps', True)
+    """
+    groups: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
+    for name in names(kind):
+        table = tomllib.loads((resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
+        groups[table["group"]][name] = table["about"]
+    return {group: recipes for group, recipes in groups.items() if recipes}
 
 
 def read(name: str) -> dict[str, Any]:
@@ -49,6 +63,7 @@ def read(name: str) -> dict[str, Any]:
         raise InputError(f"recipe {name}: not valid TOML: {error}") from error
     if table.get("kind") not in KINDS:
         raise InputError(f"recipe {name}: expected kind = 'train' or 'bench', got {table.get('kind')!r}")
+    table.pop("group", None)  # says where it is listed, and nothing about what it does
     return table
 
 
