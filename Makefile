@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test lint audit types layers unit slow gpu bench docs serve wheel clean
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY)   ## adapt a small model to corrupted pictures and print the table
+demo: $(DEMO)    ## adapt a small model to corrupted pictures and print the table; a slim install, about a minute of work
 	$(BIN)/steep demo
 
 test: lint types layers unit  ## everything that must pass: lint, types, layers, tests
@@ -55,8 +57,13 @@ clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Exact versions (constraints.txt): torch is pinned, since an unpinned one pulls gigabytes of CUDA libraries.
-$(READY): pyproject.toml constraints.txt
+# The demo needs few packages; everything else adds the rest to the same environment.
+$(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	$(INSTALL) hatchling editables
+	$(INSTALL) --no-build-isolation -e ".[demo]"
+	touch $(DEMO)
+
+$(READY): $(DEMO)
+	$(INSTALL) --no-build-isolation -e ".[dev]"
 	touch $(READY)
