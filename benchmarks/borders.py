@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.bench.weights import sha256
+from steep.bench.weights import weights_sha256
 from steep.data import ImageSet, load
 from steep.training.augment import as_input, crops, draw, padded
 from steep.training.spec import Border
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
-    source, weights_sha256 = None, sha256(told.weights)
+    source, digest = None, weights_sha256(told.weights)
     for shift in told.shifts:
         data = (
             load(told.data.removesuffix("-c"), root=told.root, limit=told.limit)
@@ -62,7 +62,7 @@ def main() -> None:
                 "benchmark": "borders", "data": told.data, "model": told.model, "shift": shift,
                 "severity": 0 if shift == "clean" else told.severity, "statistics": statistics, "pad": told.pad,
                 "batch": told.batch, "precision": "bfloat16", "seed": told.seed, "n": len(data), "accuracy": accuracy,
-                "weights_sha256": weights_sha256, **provenance.stamp(told.device),
+                "weights_sha256": digest, **provenance.stamp(told.device),
             }  # fmt: skip
             append(told.out, row)
 

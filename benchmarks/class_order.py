@@ -16,7 +16,7 @@ import numpy as np
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.bench.weights import sha256
+from steep.bench.weights import weights_sha256
 from steep.data import batches, load
 
 
@@ -40,7 +40,7 @@ def main() -> None:
     orders = {"mixed": mixed, "by-class": np.argsort(data.labels, kind="stable")}
     model = steep.models.build(told.model, len(data.classes), in_channels=data.images.shape[-1])
     steep.models.checkpoints.load(model, told.weights)
-    weights_sha256 = sha256(told.weights)
+    digest = weights_sha256(told.weights)
     for method in told.methods:
         rate = {} if method in ("source", "bn", "dua") else {"lr": told.lr}
         adapter = steep.adapt(model, method, seed=told.seed, device=told.device, precision="auto", guard="off", **rate)
@@ -54,7 +54,7 @@ def main() -> None:
                 "benchmark": "class-order", "data": told.data, "size": told.size, "model": told.model,
                 "method": method, "seed": told.seed, "batch": told.batch, "order": order, "n": len(data),
                 "classes_a_batch": sum(classes) / len(classes), "accuracy": right / len(data), **rate,
-                "weights_sha256": weights_sha256, **provenance.stamp(told.device),
+                "weights_sha256": digest, **provenance.stamp(told.device),
             }  # fmt: skip
             print(f"{method:9} {order:9} {row['accuracy']:.2%}", flush=True)
             append(told.out, row)

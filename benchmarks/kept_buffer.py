@@ -18,7 +18,7 @@ import torch
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.bench.weights import sha256
+from steep.bench.weights import weights_sha256
 from steep.corruptions import BENCHMARK
 from steep.data import batches, load
 
@@ -43,7 +43,7 @@ def main() -> None:
     }
     model = steep.models.build(told.model, len(next(iter(sets.values())).classes))
     steep.models.checkpoints.load(model, told.weights)
-    weights_sha256 = sha256(told.weights)
+    digest = weights_sha256(told.weights)
     for method in told.methods:
         on_gpu = told.device.startswith("cuda")
         adapter = steep.adapt(
@@ -57,7 +57,7 @@ def main() -> None:
                 row = {
                     "benchmark": "kept-buffer", "data": told.data, "model": told.model, "severity": told.severity,
                     "method": method, "seed": told.seed, "batch": told.batch, "order": order, "kept": kept,
-                    "weights_sha256": weights_sha256, "limit": told.limit,
+                    "weights_sha256": digest, "limit": told.limit,
                     "n": sum(len(data) for data in sets.values()), "mean": round(mean, 6), "accuracy": found,
                     **provenance.stamp(told.device),
                 }  # fmt: skip

@@ -18,6 +18,9 @@ from steep.errors import InputError, SteepError, unknown
 
 T = TypeVar("T")
 
+OPENED: dict[str, ModuleType] = {}
+"""Every file that was run, by the name of its module, which no other process can import."""
+
 
 def split(reference: str) -> tuple[Path, str] | None:
     """Take `file.py:NAME` apart; None where a name means something else.
@@ -49,6 +52,7 @@ def opened(path: Path, what: str) -> Iterator[ModuleType]:
     sys.path.insert(0, folder)
     try:
         attempt(what, lambda: loader.exec_module(module))
+        OPENED[name] = module
         yield module
     except BaseException:
         del sys.modules[name]

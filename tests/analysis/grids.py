@@ -20,16 +20,18 @@ from steep.data import load
 SMALL = ("weights=untrained", "tea.sgld_steps=2", "tea.buffer_size=100", "tea.chains=10", "batch_size=30")
 
 
-def grid(recipe: str, *only: str, sets: tuple[str, ...] = (), limit: int = 60) -> tuple[Cell, ...]:
-    return plan(recipe, sets=[*SMALL, *sets], only=list(only), limit=limit).cells
+def grid(
+    recipe: str, *only: str, sets: tuple[str, ...] = (), limit: int = 60, own_domain: bool = False
+) -> tuple[Cell, ...]:
+    return plan(recipe, sets=[*SMALL, *sets], only=list(only), limit=limit, own_domain=own_domain).cells
 
 
 def stored(name: str, of: tuple[Cell, ...], folder: Path, **options: Any) -> list[dict[str, Any]]:
     analysis = ANALYSES[name]
     with Store(folder / "cells.jsonl") as store:
-        done = cells.run(analysis, analysis.more(of), store, sources=Disk(), folder=folder, options=options)
+        done = cells.run(analysis, of, store, sources=Disk(), folder=folder, options=options)
         assert not done.failed, done.failed
-        return [store[cell.key()] for cell in analysis.more(of)]
+        return [store[cell.key()] for cell in of]
 
 
 def model() -> nn.Module:

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from scipy.stats import spearmanr
 
 import steep
-from steep.analysis import ANALYSES, energy_error, energy_severity, energy_steps
+from steep.analysis import ANALYSES, cells, energy_error, energy_severity, energy_steps
 from steep.analysis.ranks import spearman
 from steep.errors import InputError
 
@@ -43,8 +43,8 @@ def test_groups_are_those_counted_by_hand(tmp_path: Path) -> None:
 def test_answers_that_are_not_finite_fall_into_no_group() -> None:
     logits = torch.tensor([[1.0, 0.0], [math.nan, 0.0], [3.0, math.inf]])
     assert sum(group["n"] for group in energy_error.groups(logits, torch.zeros(3).long(), 1.0)) == 1
-    with pytest.raises(InputError, match="width: expected more than 0"):
-        energy_error.groups(logits, torch.zeros(3).long(), 0.0)
+    with pytest.raises(InputError, match="width"):
+        cells.resolve(ANALYSES["energy-error"], {"width": 0.0})
 
 
 @pytest.mark.parametrize("method", ["tent", "tea"])

@@ -51,7 +51,7 @@ def test_rows_figure_and_numbers_are_written_and_the_second_run_measures_nothing
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("steep.analysis.cells._measured", never)
+    monkeypatch.setattr("steep.analysis.cells._measure", never)
     assert main(call) == 0
     assert (tmp_path / "cells.jsonl").read_bytes() == before
     assert main([*call, "--set", "energy-error.width=2"]) == 2

@@ -15,6 +15,7 @@ import torch
 
 import steep
 from steep.bench import cell as one
+from steep.bench.device import precision
 from steep.bench.sources import Disk, load_shift
 from steep.bench.spec import Cell
 from steep.bench.store import Store
@@ -49,7 +50,7 @@ def measure(device: str, images: int, model: str, precision: str, repeats: int =
 
 
 def _bare(net: torch.nn.Module, method: str, data: Any, cell: Cell, device: torch.device) -> float:
-    with one.precision(cell.precision, device):
+    with precision(cell.precision, device):
         _sync(device)
         begun = time.perf_counter()
         held = "float32" if cell.precision == "tf32" else cell.precision

@@ -13,8 +13,9 @@ from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 import steep
-from steep.bench import adapters
+from steep.bench import adapters, streaming
 from steep.bench import cell as one
+from steep.bench.device import precision
 from steep.bench.measure import metrics
 from steep.bench.recipe import plan
 from steep.bench.sources import Disk
@@ -105,14 +106,14 @@ def test_eata_sees_training_images_and_never_a_test_image(monkeypatch: pytest.Mo
     monkeypatch.setattr(adapters, "batches", spy)
     row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), Disk())
     assert seen == ["train"]
-    assert row["notes"] == ["Fisher images: digits train, shuffled"]
+    assert row["notes"] == ["source images: digits train, shuffled"]
 
 
 def test_eata_without_training_images_says_so_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk()
     monkeypatch.setattr(disk, "train", lambda cell: None)
     row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), disk)
-    assert row["notes"][0] == "no train split of digits here: eata has no Fisher term"
+    assert "no train split of digits" in row["notes"][0]
     assert any("acts as eta" in note for note in row["notes"])
 
 
@@ -176,10 +177,10 @@ def test_non_finite_answers_are_wrong_answers_and_nan_numbers() -> None:
 
 
 def test_watching_tells_without_changing_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one, "_WATCH_EVERY", 0.0)
+    monkeypatch.setattr(streaming, "_PROGRESS_EVERY", 0.0)
     told: list[tuple[int, int, float]] = []
     cell = only("digits", "method=bn", "shift=fog", sets=("batch_size=20",))
-    row = one.run(cell, Disk(), watch=lambda *tick: told.append(tick))
+    row = one.run(cell, Disk(), on_progress=lambda *tick: told.append(tick))
     assert [(done, total) for done, total, _ in told] == [(20, 80), (40, 80), (60, 80), (80, 80)]
     assert told[-1][2] == pytest.approx(row["accuracy"])
     assert one.run(cell, Disk())["loss"] == row["loss"]
@@ -192,7 +193,7 @@ def test_bf16_answers_nearly_the_same() -> None:
     assert half["loss"] != full["loss"]
     with (
         pytest.raises(InputError, match="precision: expected one of float32, tf32, bfloat16, auto"),
-        one.precision("int8", torch.device("cpu")),
+        precision("int8", torch.device("cpu")),
     ):
         pass
 

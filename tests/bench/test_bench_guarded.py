@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from steep.bench import cell as one
-from steep.bench import local, ray
+from steep.bench import local, ray, streaming
 from steep.bench.engine import Board, Tick, silent
 from steep.bench.recipe import plan
 from steep.bench.rows import StoreError, read
@@ -79,8 +79,8 @@ def test_the_count_goes_on_over_a_reset_between_segments(monkeypatch: pytest.Mon
     real = Guard._judge
     monkeypatch.setattr(Guard, "_judge", lambda self, *given: real(self, *given) | True)
     (cell,) = plan("digits-continual", sets=["weights=untrained"], only=["method=tent"], limit=20).cells
-    stream = one.stream
-    monkeypatch.setattr(one, "stream", lambda *a, **k: [replace(part, reset=True) for part in stream(*a, **k)])
+    stream = streaming.stream
+    monkeypatch.setattr(streaming, "stream", lambda *a, **k: [replace(part, reset=True) for part in stream(*a, **k)])
     row = one.run(replace(cell, guard="skip"), Disk())
     assert row["undone"] == len(row["segments"]) == 5
 
@@ -108,7 +108,7 @@ def test_the_energy_before_is_that_of_the_same_images(tmp_path: Path) -> None:
 
 
 def test_a_cell_counts_as_done_when_its_row_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one, "_WATCH_EVERY", 0.0)  # a tick for every batch, the last one too
+    monkeypatch.setattr(streaming, "_PROGRESS_EVERY", 0.0)  # a tick for every batch, the last one too
     ticks: list[Tick] = []
     with Store(tmp_path) as store:
         local.run([small(), small(seed=1)], store, progress=ticks.append)

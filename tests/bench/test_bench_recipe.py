@@ -194,37 +194,39 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
             {"data": 'data = "digits-c"\nbatchsize = 3'},
             r"unknown key of recipe mine 'batchsize': did you mean 'batch_size'",
         ),
-        ({"data": 'data = "digits-c"\nsteps = "two"'}, r"steps: expected int, got 'two'"),
-        ({"data": 'data = "digits-c"\nsteps = 0'}, r"steps: expected a whole number of 1 or more, got 0"),
+        ({"data": 'data = "digits-c"\nsteps = "two"'}, "steps: expected a whole number"),
+        ({"data": 'data = "digits-c"\nsteps = 0'}, "steps: expected a whole number"),
         ({"data": 'data = "digits-c"\nbatch_size = "all"'}, r"batch_size: expected a whole number"),
         ({"data": 'data = "digits-c"\npredict = "later"'}, r"predict: expected 'before' or 'after'"),
-        ({"data": 'data = "digits-c"\nguard = "on"'}, r"unknown guard of recipe mine, methods.tent 'on'"),
-        ({"data": 'data = "digits-c"\nprotocol = "restart"'}, r"unknown protocol of recipe mine 'restart'"),
-        ({"data": 'data = "digits-c"\nprecision = "fp8"'}, r"unknown precision of recipe mine 'fp8'"),
-        ({"data": 'data = "digits-c"\nseverities = [6]'}, r"severities: expected some of 1, 2, 3, 4, 5, got \[6\]"),
+        ({"data": 'data = "digits-c"\nguard = "on"'}, "guard: expected"),
+        ({"data": 'data = "digits-c"\nprotocol = "restart"'}, "protocol: expected"),
+        ({"data": 'data = "digits-c"\nprecision = "fp8"'}, "precision: expected"),
+        ({"data": 'data = "digits-c"\nseverities = [6]'}, "severities: expected"),
         ({"data": 'data = "digits-c"\nseeds = "a..b"'}, r"seeds: expected such as 0..4"),
+        ({"data": 'data = "digits-c"\nseeds = "0..999999999"'}, "seeds: expected .* at most 10,000"),
+        ({"data": 'data = "digits-c"\nseeds = [1e400]'}, "seeds: expected"),
         ({"tent": "tent = {}\n[sources.photo]\n"}, r"digits.* has no domains"),
         ({"data": 'data = "digit-c"'}, r"unknown data of recipe mine 'digit-c': did you mean 'digits-c'"),
         ({"data": 'data = "digits"'}, r"unknown shift of recipe mine 'fog'.*Known: clean"),
         ({"shifts": 'shifts = ["foggy"]'}, r"unknown shift of recipe mine 'foggy': did you mean 'fog'"),
-        ({"tent": "tant = {}"}, r"unknown method of recipe mine 'tant': did you mean 'tent'"),
+        ({"tent": "tant = {}"}, "did you mean 'tent'"),
         ({"tent": "tent = { lrr = 1 }"}, r"unknown hyper-parameter of tent 'lrr': did you mean 'lr'"),
         ({"tent": 'tent = { lr = "fast" }'}, "tent: lr: expected"),
         ({"tent": "tent = 3"}, r"expected a table such as \{\}, got 3"),
-        ({"shifts": 'shifts = [["fog"]]'}, r"shifts: expected a plain list, got \[\['fog'\]\]"),
-        ({"data": 'data = "digits-c"\nseverities = [5.0]'}, r"severities: expected some of 1, 2, 3, 4, 5, got \[5.0\]"),
-        ({"data": 'data = "digits-c"\nseverities = [true]'}, r"severities: expected some of 1, 2, 3, 4, 5"),
-        ({"data": 'data = "digits-c"\nsettings = [["paper"]]'}, r"settings: expected a plain list"),
-        ({"data": 'data = "digits-c"\nseeds = [1.5]'}, r"seeds: expected such as 0..4, 0,3 or \[0, 1\], got \[1.5\]"),
-        ({"data": 'data = "digits-c"\nlimit = 0'}, r"limit: expected a whole number of 1 or more, got 0"),
-        ({"data": 'data = "digits-c"\nsize = -3'}, r"size: expected a whole number of 1 or more, got -3"),
-        ({"data": 'data = "digits-c"\nprotocol = "label-shift"\ndelta = 0'}, r"delta: expected a finite number more"),
+        ({"shifts": 'shifts = [["fog"]]'}, "shifts: expected a list"),
+        ({"data": 'data = "digits-c"\nseverities = [5.0]'}, "severities: expected"),
+        ({"data": 'data = "digits-c"\nseverities = [true]'}, "severities: expected"),
+        ({"data": 'data = "digits-c"\nsettings = [["paper"]]'}, "settings: expected a list"),
+        ({"data": 'data = "digits-c"\nseeds = [1.5]'}, r"seeds: expected such as 0..4"),
+        ({"data": 'data = "digits-c"\nlimit = 0'}, "limit: expected a whole number"),
+        ({"data": 'data = "digits-c"\nsize = -3'}, "size: expected a whole number"),
+        ({"data": 'data = "digits-c"\nprotocol = "label-shift"\ndelta = 0'}, "delta: expected a finite number above 0"),
         (
             {"data": 'data = "pacs"', "tent": "tent = {}\n[sources]\nphoto = 3\n"},
-            r"sources.photo: expected a table, got 3",
+            "sources.photo: expected a table",
         ),
         ({"tent": "tent = { lr = nan }"}, "lr: expected a finite number"),
-        ({"tent": 'tent = { settings = ["best"] }'}, r"setting: expected 'paper' or 'tuned', got 'best'"),
+        ({"tent": 'tent = { settings = ["best"] }'}, "settings: expected .*'paper' or 'tuned'"),
     ],
 )
 def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], said: str) -> None:
@@ -241,7 +243,7 @@ def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], said: str) -
         ({"sets": ["tea.lr=nan"]}, "lr: expected a finite number"),
         ({"sets": ["tea.lr=inf"]}, "lr: expected a finite number"),
         ({"sets": ["model=wrn-40-22x"]}, r"unknown model 'wrn-40-22x': did you mean 'wrn-40-2'"),
-        ({"sets": ["limit=0"]}, r"limit: expected a whole number of 1 or more"),
+        ({"sets": ["limit=0"]}, "limit: expected a whole number"),
         ({"only": ["fog"]}, r"--only: expected such as method=tea,tent"),
         ({"only": ["shit=fog"]}, r"unknown thing to choose by in --only 'shit': did you mean 'shift'"),
         ({"only": ["method=tae"]}, r"unknown method in --only 'tae': did you mean 'tea'"),
@@ -278,15 +280,15 @@ def test_weights_are_found_by_name_and_missing_ones_named_with_the_command(
     with pytest.raises(CheckpointError, match=r"no digits.safetensors in .*steep train train-digits.*--weights FILE"):
         plan("digits", root=tmp_path)
     with pytest.raises(CheckpointError, match="no such file"):
-        plan("digits", given=tmp_path / "none.safetensors")
+        plan("digits", weights=tmp_path / "none.safetensors")
     (tmp_path / "weights").mkdir()
     model = steep.models.build("wrn-10-1", 10, in_channels=1)
     file = checkpoints.save(model, tmp_path / "weights" / "digits.safetensors")
     by_root, by_file, by_folder = (
         plan("digits", root=tmp_path),
-        plan("digits", given=file),
-        plan("digits", given=tmp_path / "weights"),
+        plan("digits", weights=file),
+        plan("digits", weights=tmp_path / "weights"),
     )
     assert by_root.cells == by_file.cells == by_folder.cells
     assert len(by_root.cells[0].weights_sha256) == 64
-    assert by_root.found == {"digits": file}
+    assert by_root.present == {"digits": file}

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steep import provenance
 from steep.analysis.spec import Analysis, Tell
 from steep.bench import local
-from steep.bench.cell import precision
-from steep.bench.engine import FATAL, Board, Outcome, Progress, silent
+from steep.bench.adapters import make_adapter
+from steep.bench.device import place, precision
+from steep.bench.engine import Outcome, Progress, silent
 from steep.bench.options import check, choices
 from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
+from steep.bench.streaming import OnProgress
 from steep.core.adapter import Adapter
-from steep.core.method import Moment
 from steep.data import Batches, ImageSet, batches
 from steep.errors import InputError
-from steep.methods import adapt
 
 
 def run(
@@ -42,80 +41,42 @@ def run(
     """Run what is missing. An analysis of bench rows runs as a bench; others measure more, cell by cell."""
     if analysis.measure is None:
         return local.run(cells, store, sources=sources, device=device, progress=progress)
-    options = resolved(analysis, options or {})
-    board = Board(cells, store, progress)
-    for key in board.cells:
-        if key in store:
-            _refuse_others(analysis, store[key], options, store.path)
-    for key, cell in list(board.left.items()):
-        if not store.claim(key):
-            continue  # another process is at it
-        board.tell(cell)
-        try:
-            row = _measured(analysis, cell, sources, torch.device(device), folder, options, _teller(board, cell))
-        except FATAL:
-            raise
-        except Exception as error:
-            board.fail(key, error)
-        else:
-            board.keep(key, row)
-        finally:
-            store.release(key)
-    return board.outcome
+    options = resolve(analysis, options or {})
+    for cell in cells:
+        if cell.key() in store:
+            _refuse_others(analysis, store[cell.key()], options, store.path)
+
+    def run_cell(cell: Cell, sources: Sources, device: torch.device | str, on_progress: OnProgress | None) -> Row:
+        def tell(share: float) -> None:
+            if on_progress is not None:
+                on_progress(round(1000 * share), 1000, None)
+
+        return _measure(analysis, cell, sources, torch.device(device), folder, options, tell)
+
+    return local.run(cells, store, sources=sources, device=device, progress=progress, run_cell=run_cell)
 
 
-def resolved(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]:
     """Check options against those the analysis has, and fill in the others."""
-    check(f"options of {analysis.name}", given, {name: kinds for name, (_, kinds) in analysis.options.items()})
-    return {name: given.get(name, default) for name, (default, _) in analysis.options.items()}
+    checked = check(f"options of {analysis.name}", options, {name: c for name, (_, c) in analysis.options.items()})
+    return {name: default for name, (default, _) in analysis.options.items()} | checked
 
 
-def chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
-    """Keep the stored rows that `--only` asks for.
+def choose(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
+    """Select the stored rows that `--only` asks for.
 
-    >>> chosen([{"spec": {"shift": "fog"}}, {"spec": {"shift": "snow"}}], ["shift=fog"])
+    >>> choose([{"spec": {"shift": "fog"}}, {"spec": {"shift": "snow"}}], ["shift=fog"])
     [{'spec': {'shift': 'fog'}}]
     """
-    asked = choices(only)
-    kept = []
+    chosen = []
     for row in rows:
         spec = row["spec"]
-        names = {what: {str(spec.get(what))} for what in asked}
+        names = {what: {str(spec.get(what))} for what in choices(only)}
         if "method" in names and spec.get("label"):
             names["method"].add(spec["label"])
-        if all(names[what] & values for what, values in asked.items()):
-            kept.append(row)
-    return kept
-
-
-@contextmanager
-def ready(
-    cell: Cell, sources: Sources, device: torch.device, *, predict: Moment | None = None
-) -> Iterator[tuple[Adapter, ImageSet]]:
-    """Give the adapter and the images of a cell, in the cell's precision, each shift from the source model again."""
-    if cell.protocol != "reset":
-        raise InputError(f"protocol: expected 'reset', every shift from the source model, got {cell.protocol!r}")
-    images = sources.images(cell, cell.shift, cell.severity)
-    model: nn.Module = sources.model(cell, images).to(device)
-    before: Moment = "after" if cell.predict == "after" else "before"
-    held = "float32" if cell.precision == "tf32" else cell.precision
-    # Who chooses when to predict also counts the steps, one call for each.
-    hyper: dict[str, Any] = dict(cell.hyper) | ({"steps": cell.steps} if predict is None else {})
-    with precision(cell.precision, device):
-        yield (
-            adapt(
-                model,
-                cell.method,
-                setting=cell.setting,
-                episodic=cell.episodic,
-                predict=predict or before,
-                seed=cell.seed,
-                precision=held,
-                guard=cell.guard,
-                **hyper,
-            ),
-            images,
-        )
+        if all(names[what] & values for what, values in choices(only).items()):
+            chosen.append(row)
+    return chosen
 
 
 def stream(cell: Cell, images: ImageSet, device: torch.device) -> Batches:
@@ -134,7 +95,7 @@ def answers(adapter: Adapter, cell: Cell, images: ImageSet, device: torch.device
     return torch.cat(logits).cpu(), torch.cat(labels).cpu()
 
 
-def _measured(
+def _measure(
     analysis: Analysis,
     cell: Cell,
     sources: Sources,
@@ -143,32 +104,37 @@ def _measured(
     options: Mapping[str, Any],
     tell: Tell,
 ) -> Row:
+    """Measure one cell, in its precision, from the source model."""
     if analysis.measure is None:
-        raise InputError(f"analysis: {analysis.name} measures no cells of its own. Run it as a bench")
+        raise InputError(f"analysis: {analysis.name} measures no cells itself. Run it as a bench")
+    if cell.protocol != "reset":
+        raise InputError(f"protocol: expected 'reset', every shift from the source model, got {cell.protocol!r}")
     started = datetime.now(UTC)
-    found = analysis.measure(cell, sources, device, folder=folder, options=options, tell=tell)
+    images = sources.images(cell, cell.shift, cell.severity)
+    with precision(cell.precision, device):
+        model = place(sources.model(cell, images), cell, device)
+        # Where each call answers before its update, the analysis counts the steps, one call for each.
+        how: dict[str, Any] = {"predict": "before", "steps": 1} if analysis.step_by_step else {}
+        adapter, notes = make_adapter(cell, model, sources, **how)
+        measured = analysis.measure(adapter, cell, images, device, folder=folder, options=options, tell=tell)
     return {
         "schema": SCHEMA,
         "key": cell.key(),
         "spec": cell.to_json(),
         "analysis": analysis.name,
         "options": dict(options),
-        **found,
+        **measured,
+        "notes": notes,
         "started": started.isoformat(timespec="milliseconds"),
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "env": provenance.stamp(device),
     }
 
 
-def _teller(board: Board, cell: Cell) -> Tell:
-    # Never a whole share: a cell is done when its row is stored.
-    return lambda share: board.tell(cell, None, min(share, 0.999))
-
-
 def _refuse_others(analysis: Analysis, row: Row, options: Mapping[str, Any], path: Path) -> None:
     if row.get("analysis") != analysis.name:
-        held = row.get("analysis", "a bench")
-        raise InputError(f"{path}: expected rows of {analysis.name}, got rows of {held}. Choose another --out")
+        other = row.get("analysis", "a bench")
+        raise InputError(f"{path}: expected rows of {analysis.name}, got rows of {other}. Choose another --out")
     if row.get("options") != dict(options):
         raise InputError(
             f"{path}: holds cells measured with {row.get('options')}, now asked for {dict(options)}. "

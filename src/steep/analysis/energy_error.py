@@ -9,25 +9,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steep.analysis.cells import answers, ready
+from steep.analysis.cells import answers
 from steep.analysis.ranks import spearman
 from steep.analysis.spec import Analysis, Tell, flat, lines
 from steep.bench.measure import mean_energy, metrics
 from steep.bench.rows import Row
-from steep.bench.sources import Sources
 from steep.bench.spec import Cell
+from steep.core.adapter import Adapter
+from steep.core.constraints import Real
 from steep.core.losses import energy
-from steep.errors import InputError
+from steep.data import ImageSet
 
 
 def measure(
-    cell: Cell, sources: Sources, device: torch.device, *, folder: Path, options: Mapping[str, Any], tell: Tell
+    adapter: Adapter,
+    cell: Cell,
+    images: ImageSet,
+    device: torch.device,
+    *,
+    folder: Path,
+    options: Mapping[str, Any],
+    tell: Tell,
 ) -> dict[str, Any]:
     """Answer the whole set, and sort its images into groups of equal width in energy."""
-    with ready(cell, sources, device) as (adapter, images):
-        logits, labels = answers(adapter, cell, images, device, tell)
-    found = metrics(logits, labels)
-    return {**found, "energy": mean_energy(logits), "groups": groups(logits, labels, float(options["width"]))}
+    logits, labels = answers(adapter, cell, images, device, tell)
+    by_energy = groups(logits, labels, options["width"])
+    return {**metrics(logits, labels), "energy": mean_energy(logits), "groups": by_energy}
 
 
 def groups(logits: Tensor, labels: Tensor, width: float) -> list[dict[str, float]]:
@@ -38,8 +45,6 @@ def groups(logits: Tensor, labels: Tensor, width: float) -> list[dict[str, float
     >>> groups(torch.tensor([[0.0, 0.0], [5.0, 0.0], [5.0, 0.0]]), torch.tensor([0, 0, 1]), 1.0)
     [{'low': -6.0, 'high': -5.0, 'n': 2, 'wrong': 1}, {'low': -1.0, 'high': 0.0, 'n': 1, 'wrong': 0}]
     """
-    if not width > 0:
-        raise InputError(f"energy-error.width: expected more than 0, got {width}")
     good = logits.isfinite().all(dim=1)
     logits, labels = logits[good], labels[good]
     place = (energy(logits).double() / width).floor().long()
@@ -93,5 +98,5 @@ ANALYSIS = Analysis(
     measure=measure,
     rows=rows,
     summary=summary,
-    options={"width": (0.5, (float, int))},  # of an energy group, in nats
+    options={"width": (0.5, Real(above=0))},  # of an energy group, in nats
 )

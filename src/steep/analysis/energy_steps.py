@@ -13,37 +13,44 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steep.analysis.cells import ready, stream
+from steep.analysis.cells import stream
 from steep.analysis.spec import Analysis, Tell, flat, lines
 from steep.bench.measure import mean_energy, metrics
 from steep.bench.rows import Row
-from steep.bench.sources import Sources
 from steep.bench.spec import Cell
+from steep.core.adapter import Adapter
+from steep.data import ImageSet
+from steep.methods import SOURCE
 
 
 def measure(
-    cell: Cell, sources: Sources, device: torch.device, *, folder: Path, options: Mapping[str, Any], tell: Tell
+    adapter: Adapter,
+    cell: Cell,
+    images: ImageSet,
+    device: torch.device,
+    *,
+    folder: Path,
+    options: Mapping[str, Any],
+    tell: Tell,
 ) -> dict[str, Any]:
     """Step on each batch, from the source model again, and keep every answer on the way."""
-    last = 0 if cell.method == "source" else cell.steps
+    last = 0 if cell.method == SOURCE else cell.steps
     at: list[list[Tensor]] = [[] for _ in range(last + 1)]
     labels = []
-    # Answers from before each update: the call after s updates answers with the model as s updates left it.
-    with ready(cell, sources, device, predict="before") as (adapter, images):
-        source = stream(cell, images, device)
-        for index, (x, y) in enumerate(source):
-            adapter.reset()
-            for step in range(last + 1):
-                at[step].append(adapter(x))
-                tell((index + (step + 1) / (last + 1)) / len(source))
-            labels.append(y)
+    source = stream(cell, images, device)
+    for index, (x, y) in enumerate(source):
+        adapter.reset()
+        for step in range(last + 1):  # answered before the update: after s updates, by the model as they left it
+            at[step].append(adapter(x))
+            tell((index + (step + 1) / (last + 1)) / len(source))
+        labels.append(y)
     truth = torch.cat(labels).cpu()
     curve = []
     for step, pieces in enumerate(at):
         logits = torch.cat(pieces).cpu()
-        found = metrics(logits, truth)
-        wanted = {name: found[name] for name in ("n", "loss", "accuracy", "nonfinite")}
-        curve.append({"step": step, "energy": mean_energy(logits), **wanted})
+        measured = metrics(logits, truth)
+        numbers = {name: measured[name] for name in ("n", "loss", "accuracy", "nonfinite")}
+        curve.append({"step": step, "energy": mean_energy(logits), **numbers})
     return {"accuracy": curve[-1]["accuracy"], "n": len(truth), "curve": curve}
 
 
@@ -75,6 +82,7 @@ ANALYSIS = Analysis(
     about="energy, loss and accuracy on the same images over increasing adaptation steps",
     recipe="analyze-energy-steps",
     measure=measure,
+    step_by_step=True,
     rows=rows,
     summary=summary,
 )

@@ -8,7 +8,7 @@ images says what is the least to expect.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from steep.analysis import pictures
-from steep.analysis.cells import ready, stream
+from steep.analysis.cells import stream
 from steep.analysis.moments import MOST, Moments
 from steep.analysis.spec import Analysis, Tell, flat
 from steep.bench.rows import Row
-from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
 from steep.core.classifier import as_logits
+from steep.core.constraints import Real, Whole
 from steep.core.langevin import langevin
 from steep.core.losses import energy
 from steep.data import ImageSet
@@ -35,7 +35,7 @@ STRIP = 4  # chains of the film strip, and of the buffer's
 
 
 @dataclass(frozen=True)
-class Real:
+class RealImages:
     """What samples are held against: moments of test images, and other test images, class by class."""
 
     moments: Moments
@@ -44,17 +44,23 @@ class Real:
 
 
 def measure(
-    cell: Cell, sources: Sources, device: torch.device, *, folder: Path, options: Mapping[str, Any], tell: Tell
+    adapter: Adapter,
+    cell: Cell,
+    images: ImageSet,
+    device: torch.device,
+    *,
+    folder: Path,
+    options: Mapping[str, Any],
+    tell: Tell,
 ) -> dict[str, Any]:
     """Adapt over the stream, looking at the buffer on the way; then sample, and compare with the test images."""
     if cell.precision not in ("float32", "tf32"):
         raise InputError(f"samples: expected precision float32 or tf32, got {cell.precision!r}. --set precision=tf32")
-    with ready(cell, sources, device) as (adapter, images):
-        real = _real(images, options, device)
-        accuracy, buffer, strip = _adapt(adapter, cell, images, device, real, lambda share: tell(0.7 * share))
-        frames = _chains(adapter, cell, real, options, lambda share: tell(0.7 + 0.3 * share))
-        chain = [{"step": step, "energy": mean, **real.moments.distance(x)} for step, x, mean in frames]
-        recognised = float((_logits(adapter, frames[-1][1]).argmax(1) == real.labels).float().mean())
+    real = _real(images, options, device)
+    accuracy, buffer, strip = _adapt(adapter, cell, images, device, real, lambda share: tell(0.7 * share))
+    frames = _chains(adapter, cell, real, options, lambda share: tell(0.7 + 0.3 * share))
+    chain = [{"step": step, "energy": mean, **real.moments.distance(x)} for step, x, mean in frames]
+    recognised = float((_logits(adapter, frames[-1][1]).argmax(1) == real.labels).float().mean())
     columns = options["per_class"]
     drawn = {"real": (real.images, columns), "samples": (frames[-1][1], columns)}
     drawn["chain"] = _film([x[::columns][:STRIP] for _, x, _ in frames])
@@ -73,7 +79,7 @@ def measure(
     }
 
 
-def _real(images: ImageSet, options: Mapping[str, Any], device: torch.device) -> Real:
+def _real(images: ImageSet, options: Mapping[str, Any], device: torch.device) -> RealImages:
     """Take some images of each class for the eye, and others for the moments."""
     labels = torch.from_numpy(images.labels.copy()).long()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # sets lie class by class
@@ -87,7 +93,7 @@ def _real(images: ImageSet, options: Mapping[str, Any], device: torch.device) ->
     if len(others) < 2:
         raise InputError(f"samples: expected more than {len(picked)} images to compare with, got {len(labels)}")
     moments = Moments.of(_pixels(images, others[:MOST], device))
-    return Real(moments, _pixels(images, picked, device), labels[picked].to(device))
+    return RealImages(moments, _pixels(images, picked, device), labels[picked].to(device))
 
 
 def _pixels(images: ImageSet, places: Tensor, device: torch.device) -> Tensor:
@@ -95,7 +101,7 @@ def _pixels(images: ImageSet, places: Tensor, device: torch.device) -> Tensor:
 
 
 def _adapt(
-    adapter: Adapter, cell: Cell, images: ImageSet, device: torch.device, real: Real, tell: Tell
+    adapter: Adapter, cell: Cell, images: ImageSet, device: torch.device, real: RealImages, tell: Tell
 ) -> tuple[float, list[dict[str, Any]], list[Tensor]]:
     """Adapt on every batch; the accuracy, and for a method with chains how they drifted."""
     source = stream(cell, images, device)
@@ -127,7 +133,7 @@ def _logits(adapter: Adapter, x: Tensor) -> Tensor:
 
 
 def _chains(
-    adapter: Adapter, cell: Cell, real: Real, options: Mapping[str, Any], tell: Tell
+    adapter: Adapter, cell: Cell, real: RealImages, options: Mapping[str, Any], tell: Tell
 ) -> list[tuple[int, Tensor, float]]:
     """Walk chains down E(x, y) of the adapted model, from the same noise for every method; frames on the way."""
     model = adapter.model  # as configured: its BatchNorm may use the statistics of the chains
@@ -145,8 +151,8 @@ def _chains(
             energy_of,
             x,
             steps=step - done,
-            rate=float(options["rate"]),
-            noise=float(options["noise"]),
+            rate=options["rate"],
+            noise=options["noise"],
             generator=generator,
         )
         done = step
@@ -175,13 +181,6 @@ def _kept(kind: str, images: Tensor, columns: int, cell: Cell, folder: Path) -> 
     file = pictures.file_name(kind, cell.shift, cell.label or cell.method, cell.key()[:8])
     pictures.save(pictures.grid(images, columns), folder / file)
     return {"kind": kind, "file": file, "columns": columns, "png": pictures.inline(images, columns)}
-
-
-def more(cells: Sequence[Cell]) -> list[Cell]:
-    """Add each source domain of PACS as its own target, which a bench leaves out."""
-    own = {(cell.source, cell.method, cell.label, cell.setting, cell.seed): cell for cell in cells if cell.source}
-    added = [replace(cell, shift=cell.source) for cell in own.values()]
-    return [*cells, *(cell for cell in added if cell not in cells)]
 
 
 def rows(stored: Sequence[Row]) -> list[Row]:
@@ -256,9 +255,6 @@ def _note(row: Row | None) -> str:
     return "" if row is None else f"mean {row['mean_distance']:.3f} · covariance {row['covariance_distance']:.4f}"
 
 
-_WHOLE: tuple[type, ...] = (int,)
-_NUMBER: tuple[type, ...] = (float, int)
-
 ANALYSIS = Analysis(
     name="samples",
     about="Langevin samples by class beside real images, a chain's film strip, the buffer's drift, distances",
@@ -266,14 +262,14 @@ ANALYSIS = Analysis(
     measure=measure,
     rows=rows,
     summary=summary,
-    more=more,
+    own_domain=True,
     options={
-        "per_class": (10, _WHOLE),
-        "classes": (10, _WHOLE),
-        "steps": (100, _WHOLE),
-        "rate": (0.1, _NUMBER),  # TEA's own: on ∂E/∂x
-        "noise": (0.01, _NUMBER),  # the same
-        "low": (-1.0, _NUMBER),  # TEA's p0 = U(low, high)
-        "high": (1.0, _NUMBER),
+        "per_class": (10, Whole(least=1)),
+        "classes": (10, Whole(least=1)),
+        "steps": (100, Whole(least=0)),
+        "rate": (0.1, Real(least=0)),  # as TEA's, on ∂E/∂x
+        "noise": (0.01, Real(least=0)),  # the same
+        "low": (-1.0, Real()),  # as TEA's p0 = U(low, high)
+        "high": (1.0, Real()),
     },
 )

@@ -9,10 +9,11 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from steep.bench.options import Kinds
 from steep.bench.rows import Row
-from steep.bench.sources import Sources
 from steep.bench.spec import Cell
+from steep.core.adapter import Adapter
+from steep.core.constraints import Constraint
+from steep.data import ImageSet
 
 VERSION = 1
 """Of the flat rows; raised when an older reader could no longer understand them."""
@@ -22,12 +23,13 @@ Tell: TypeAlias = Callable[[float], None]
 
 
 class Measure(Protocol):
-    """Runs one cell and gives what is stored of it; pictures go into `folder`."""
+    """Runs the adapter of one cell and gives what is stored of it; pictures go into `folder`."""
 
     def __call__(
         self,
+        adapter: Adapter,
         cell: Cell,
-        sources: Sources,
+        images: ImageSet,
         device: torch.device,
         *,
         folder: Path,
@@ -47,8 +49,9 @@ class Analysis:
     rows: Callable[[Sequence[Row]], list[Row]]  # stored → flat
     summary: Callable[[Sequence[Row]], list[str]]  # flat → lines for a person
     measure: Measure | None = None  # None: the row of a bench cell says everything already
-    options: Mapping[str, tuple[Any, Kinds]] = field(default_factory=dict)  # name → default and kinds
-    more: Callable[[Sequence[Cell]], list[Cell]] = list  # cells that a bench would leave out
+    options: Mapping[str, tuple[Any, Constraint]] = field(default_factory=dict)  # name → default and allowed values
+    step_by_step: bool = False  # whether each call of the adapter answers before its update and makes one step
+    own_domain: bool = False  # whether a model is also run on the domain it was trained on
 
 
 def flat(analysis: str, row: Row, **values: Any) -> Row:

@@ -1,14 +1,14 @@
-"""Adapters for cells. Making one can be dear (compiled programs, CUDA graphs), so the last may be kept and reset.
+"""Adapters for cells, made in this one place.
 
-An adapter that was reset replays from the source model and the first random number, so a cell's row does not depend on
-whether its adapter is new.
+Making one can take long (compiled programs, CUDA graphs), so the last may be kept and reset: it replays from the
+source model and the first random number, so a cell's row does not depend on whether its adapter is new.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,29 +18,81 @@ from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
 from steep.core.dist.group import Group
+from steep.core.method import Moment, Need
 from steep.data import batches
-from steep.errors import SteepWarning
-from steep.methods import adapt
+from steep.errors import FallbackWarning, SteepWarning
+from steep.methods import METHODS, adapt
 
-_ONCE = ("graph=True:", "compile=True:")  # how warnings begin that an adapter gives once, though they hold from then on
+
+def make_adapter(
+    cell: Cell,
+    model: nn.Module,
+    sources: Sources,
+    *,
+    predict: Moment | None = None,
+    steps: int | None = None,
+    compile: bool = False,
+    graph: bool = False,
+    group: Group | None = None,
+) -> tuple[Adapter, list[str]]:
+    """Make the adapter of a cell; with it come notes for the cell's row.
+
+    Args:
+        cell: says everything that decides a number.
+        model: the source model, where it is to run.
+        sources: give source images to a method that needs them.
+        predict: instead of the cell's.
+        steps: instead of the cell's.
+        compile: whether the model is compiled.
+        graph: whether steps are recorded as CUDA graphs.
+        group: the ranks that share every batch.
+    """
+    source, notes = None, []
+    if Need.SOURCE_IMAGES in METHODS[cell.method].needs:
+        train = sources.train(cell)
+        if train is None:
+            notes.append(f"no train split of {cell.data.removesuffix('-c')} here: {cell.method} has no source images")
+        else:  # shuffled: sets on disk lie class by class
+            source = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
+            notes.append(f"source images: {train.name} {train.split}, shuffled")
+    hyper: dict[str, Any] = dict(cell.hyper)
+    with collect_warnings() as caught:
+        adapter = adapt(
+            model,
+            cell.method,
+            setting=cell.setting,
+            steps=steps or cell.steps,
+            episodic=cell.episodic,
+            predict=predict or ("after" if cell.predict == "after" else "before"),
+            seed=cell.seed,
+            precision=weight_dtype(cell),
+            guard=cell.guard,
+            compile=compile,
+            graph=graph,
+            distributed=group or False,
+            source=source,
+            **hyper,
+        )
+    return adapter, [*notes, *map(str, caught)]
 
 
 @dataclass
-class Kept:
-    """An adapter, what it was made for, and what all its rows have to say."""
+class SharedAdapter:
+    """An adapter, what it was made for, and what the rows of all its cells say."""
 
     setup: Cell
     adapter: Adapter
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
+    fallbacks: list[str] = field(default_factory=list)  # warned of once, though they hold from then on
     peak: int = 0  # bytes: what a graph has recorded stays taken, but only the recording counts as taking it
 
-    def noted(self, said: Sequence[str]) -> list[str]:
-        """Give the notes of a cell that made the adapter warn: as many as a new adapter would have given."""
-        self.notes += [note for note in dict.fromkeys(said) if note.startswith(_ONCE) and note not in self.notes]
-        return list(dict.fromkeys([*self.notes, *said]))
+    def add_notes(self, caught: Iterable[SteepWarning]) -> list[str]:
+        """Take the warnings of one cell; give the notes of its row, as many as a new adapter would have given."""
+        self.fallbacks += [str(warning) for warning in caught if isinstance(warning, FallbackWarning)]
+        return list(dict.fromkeys([*self.notes, *self.fallbacks, *map(str, caught)]))
 
-    def highest(self, memory: dict[str, Any]) -> dict[str, Any]:
-        """Give the most memory held since the adapter was made."""
+    def add_memory(self, memory: dict[str, Any]) -> dict[str, Any]:
+        """Take the memory of one cell; give the most that was taken since the adapter was made."""
         self.peak = max(self.peak, memory["bytes"])
         return {**memory, "bytes": self.peak}
 
@@ -56,66 +108,37 @@ class Adapters:
 
     def __init__(self, *, keep: bool = False, compile: bool = False, group: Group | None = None) -> None:
         self.keep, self.compile, self.group = keep, compile, group
-        self._kept: Kept | None = None
+        self._last: SharedAdapter | None = None
 
     @contextlib.contextmanager
-    def lend(self, cell: Cell, model: nn.Module, sources: Sources) -> Iterator[Kept]:
+    def lend(self, cell: Cell, model: nn.Module, sources: Sources) -> Iterator[SharedAdapter]:
         """Give the adapter of a cell, at its beginning. One whose cell fails is not lent again."""
-        kept, self._kept = self._kept, None  # the memory of another is free before the next is made
-        if kept is not None and kept.setup == setup(cell):
-            kept.adapter.reset()
+        shared, self._last = self._last, None
+        if shared is not None and shared.setup == setup(cell):
+            shared.adapter.reset()
         else:
-            kept = None
-            kept = self._made(cell, model, sources)
-        yield kept
+            shared = None  # its memory is free before the next is made
+            how: dict[str, Any] = {"compile": self.compile, "graph": self.records(model), "group": self.group}
+            shared = SharedAdapter(setup(cell), *make_adapter(cell, model, sources, **how))
+        yield shared
         if self.keep:
-            self._kept = kept
+            self._last = shared
 
-    def _made(self, cell: Cell, model: nn.Module, sources: Sources) -> Kept:
-        hyper: dict[str, Any] = dict(cell.hyper)
-        notes = []
-        source = None
-        if cell.method == "eata":
-            train = sources.train(cell)
-            if train is None:
-                notes = [f"no train split of {cell.data.removesuffix('-c')} here: eata has no Fisher term"]
-            else:  # shuffled: sets on disk lie class by class
-                source = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
-                notes = [f"Fisher images: {train.name} {train.split}, shuffled"]
-        with told() as said:
-            adapter = adapt(
-                model,
-                cell.method,
-                setting=cell.setting,
-                steps=cell.steps,
-                episodic=cell.episodic,
-                predict="after" if cell.predict == "after" else "before",
-                seed=cell.seed,
-                precision=held(cell),
-                guard=cell.guard,
-                compile=self.compile,
-                graph=self.recorded(model),
-                distributed=self.group or False,
-                source=source,
-                **hyper,
-            )
-        return Kept(setup(cell), adapter, [*notes, *said])
-
-    def recorded(self, model: nn.Module) -> bool:
+    def records(self, model: nn.Module) -> bool:
         """Whether steps are recorded as CUDA graphs: ranks that wait for each other inside a step cannot be."""
         return self.group is None and next(model.parameters()).is_cuda
 
 
 @contextlib.contextmanager
-def told() -> Iterator[list[str]]:
-    """Collect what steep warns of inside, in a list that is full at the end; other warnings go on."""
-    said: list[str] = []
+def collect_warnings() -> Iterator[list[SteepWarning]]:
+    """Collect steep's warnings in a list that is full at the end of the context; other warnings go on."""
+    collected: list[SteepWarning] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SteepWarning)
-        yield said
+        yield collected
     for warning in caught:
-        if issubclass(warning.category, SteepWarning):
-            said.append(str(warning.message))
+        if isinstance(warning.message, SteepWarning):
+            collected.append(warning.message)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
@@ -125,6 +148,6 @@ def setup(cell: Cell) -> Cell:
     return replace(cell, shift="", severity=0, sequence=(), protocol="", delta=None, limit=None)
 
 
-def held(cell: Cell) -> str:
-    """Name the precision the adapter holds frozen weights in; TF32 is the device's business."""
+def weight_dtype(cell: Cell) -> str:
+    """Name the precision of frozen weights; TF32 concerns how a device multiplies, not what it stores."""
     return "float32" if cell.precision == "tf32" else cell.precision

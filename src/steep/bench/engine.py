@@ -44,16 +44,16 @@ def silent(tick: Tick) -> None:
 
 @dataclass
 class Outcome:
-    """How a bench ended: rows this process made, rows that were there or came from others, and failures."""
+    """How a bench ended: cells run here, cells whose rows were stored before or by others, and failures."""
 
     ran: int = 0
-    found: int = 0
+    stored: int = 0
     failed: list[tuple[Cell, str]] = field(default_factory=list)
 
     @property
     def total(self) -> int:
         """Cells of the grid."""
-        return self.ran + self.found + len(self.failed)
+        return self.ran + self.stored + len(self.failed)
 
 
 class Board:
@@ -64,7 +64,7 @@ class Board:
         self.store, self.progress = store, progress
         store.begin(self.cells)
         self.left = {key: cell for key, cell in self.cells.items() if key not in store}
-        self.outcome = Outcome(found=len(self.cells) - len(self.left))
+        self.outcome = Outcome(stored=len(self.cells) - len(self.left))
         self._work = {key: estimate.work(cell) for key, cell in self.cells.items()}
         self._begun, self._worked = time.monotonic(), 0.0
         self.tell()
@@ -87,7 +87,7 @@ class Board:
         self.store.refresh()
         for key in [key for key in self.left if key in self.store]:
             del self.left[key]
-            self.outcome.found += 1
+            self.outcome.stored += 1
 
     def keep(self, key: str, row: Row) -> None:
         """Store the row of a cell that has ended."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from steep.bench.cell import precision
+from steep.bench.device import now, precision
 from steep.bench.spec import Cell
 from steep.data.known import data_set
+from steep.methods import make
 from steep.models import build
-
-# Forward passes per image and step. A backward pass to the normalisation parameters costs about one forward more,
-# one to all weights two; TEA's 45 (20 SGLD steps forward and back, two losses, one answer) is counted from Algorithm 1.
-_PASSES = {"source": 1.0, "bn": 1.0, "dua": 1.0, "pl": 3.0, "sar": 4.0}
-_ONE_BACKWARD = 2.0  # shot, tent, eta, eata and whatever comes
 
 
 def images(cell: Cell) -> int:
@@ -24,28 +20,29 @@ def images(cell: Cell) -> int:
     >>> images(Cell(data="cifar10-c", shift="fog", severity=5, model="wrn-28-10", weights="", method="tea"))
     10000
     """
-    times = 2 * len(cell.shifts) - len({name for name, _ in cell.shifts}) if cell.protocol == "gradual" else None
-    total = sum(_of_set(cell, shift) for shift, _ in cell.shifts)
-    return total if times is None else total * times // max(1, len(cell.shifts))
+    data = data_set(cell.data)
+    total = 0
+    for shift, _ in cell.shifts:
+        count = data.count("test", shift if data.domains else None) or cell.limit or 0
+        total += min(count, cell.limit or count)
+    if cell.protocol == "gradual":
+        times = 2 * len(cell.shifts) - len({name for name, _ in cell.shifts})
+        return total * times // max(1, len(cell.shifts))
+    return total
 
 
 def passes(cell: Cell) -> float:
-    """Count forward passes per image.
+    """Count forward passes per image, as the method declares them, and one for an answer after the update.
 
-    >>> cell = Cell(data="cifar10-c", shift="fog", model="wrn-28-10", weights="", method="tea", predict="after",
-    ...             hyper=(("chains", None), ("sgld_steps", 20)))
+    >>> cell = Cell(data="cifar10-c", shift="fog", model="wrn-28-10", weights="", method="tea", predict="after")
     >>> passes(cell)
     45.0
     """
-    hyper = dict(cell.hyper)
-    if cell.method == "tea":
-        chains = hyper.get("chains") or cell.batch_size or images(cell)
-        share = float(str(chains)) / (cell.batch_size or images(cell) or 1)
-        step = share * (2 * float(str(hyper.get("sgld_steps", 20))) + 2) + 2
-    else:
-        step = _PASSES.get(cell.method, _ONE_BACKWARD)
-    answer = 1.0 if cell.predict == "after" and cell.method not in ("source", "bn") else 0.0
-    return cell.steps * step + answer
+    hyper: dict[str, Any] = dict(cell.hyper)
+    method = make(cell.method, cell.setting, **hyper)
+    total = images(cell) or cell.batch_size or 1
+    step = method.passes(min(cell.batch_size or total, total), total)
+    return cell.steps * step + (cell.predict == "after" and method.moves)
 
 
 def work(cell: Cell) -> float:
@@ -65,9 +62,9 @@ def forward_seconds(cell: Cell, device: torch.device | str = "cpu") -> float:
         model = model.to(device).eval()
         x = torch.zeros(size, cell.channels or channels, *side, device=device)
         model(x)
-        begun = _now(device)
+        begun = now(device)
         model(x)
-        return (_now(device) - begun) / size
+        return (now(device) - begun) / size
 
 
 def seconds(cells: Iterable[Cell], device: torch.device | str = "cpu") -> float:
@@ -80,15 +77,3 @@ def seconds(cells: Iterable[Cell], device: torch.device | str = "cpu") -> float:
             costs[kind] = forward_seconds(cell, device)
         total += work(cell) * costs[kind]
     return total
-
-
-def _of_set(cell: Cell, shift: str) -> int:
-    data = data_set(cell.data)
-    count = data.count("test", shift if data.domains else None) or cell.limit or 0
-    return min(count, cell.limit or count)
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -14,6 +14,7 @@ from steep.bench.rows import Row
 from steep.bench.sources import Disk, Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
+from steep.bench.streaming import OnProgress
 
 
 def run(
@@ -24,7 +25,7 @@ def run(
     device: torch.device | str = "cpu",
     progress: Progress = silent,
     compile: bool = False,
-    run_cell: Callable[[Cell, Sources, torch.device | str, one.Watch | None], Row] | None = None,
+    run_cell: Callable[[Cell, Sources, torch.device | str, OnProgress | None], Row] | None = None,
 ) -> Outcome:
     """Run what is missing; every row is stored as its cell ends.
 
@@ -37,13 +38,13 @@ def run(
     >>> import tempfile
     >>> cell = Cell(data="digits", shift="clean", model="wrn-10-1", weights="untrained", method="source", limit=20)
     >>> with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
-    ...     run([cell], store).ran, run([cell], store).found
+    ...     run([cell], store).ran, run([cell], store).stored
     (1, 1)
     """
     sources = sources or Disk()
     keep = compile or torch.device(device).type == "cuda"
     adapters = Adapters(keep=keep, compile=compile)
-    run_cell = run_cell or (lambda cell, sources, device, watch: one.run(cell, sources, device, watch, adapters))
+    run_cell = run_cell or (lambda cell, sources, device, report: one.run(cell, sources, device, report, adapters))
     if keep:
         firsts = {setup(cell): index for index, cell in reversed(list(enumerate(cells)))}
         cells = sorted(cells, key=lambda cell: firsts[setup(cell)])
@@ -59,8 +60,7 @@ def run(
                     continue
                 idle = False
                 board.tell(cell)
-                watch = _watch(board, cell)
-                board.keep(key, run_cell(cell, sources, device, watch))
+                board.keep(key, run_cell(cell, sources, device, _on_progress(board, cell)))
             except FATAL:
                 raise
             except Exception as error:
@@ -74,7 +74,7 @@ def run(
     return board.outcome
 
 
-def _watch(board: Board, cell: Cell) -> one.Watch | None:
+def _on_progress(board: Board, cell: Cell) -> OnProgress | None:
     if board.progress is silent:
         return None
     # Never a whole share: a cell is done when its row is stored.

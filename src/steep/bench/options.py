@@ -1,49 +1,102 @@
-"""What a recipe or the command line says, as values: seeds, assignments, choices, hyper-parameters."""
+"""What a recipe or the command line may say: a constraint for each key, seeds, choices, hyper-parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, TypeAlias
+from typing import Any
 
 from steep import recipes
+from steep.core.constraints import Constraint, Whole
 from steep.errors import InputError, UnknownNameError, unknown
 from steep.methods import make
-
-Kinds: TypeAlias = tuple[type, ...]
 
 CHOICES = ("method", "shift", "severity", "seed", "setting", "source")
 """What --only can choose by."""
 
-POSITIVE = ("size", "channels", "limit")
-"""Keys of which 0 or less makes no sense."""
+MOST_SEEDS = 10_000  # of one recipe; each is a run of every method on every shift
 
 
-def parse_seeds(text: Any) -> list[int]:
-    """Read seeds: a list, one number, `0..4` (both ends included) or `0,3`.
+class Kind(Constraint):
+    """Any value of one Python type."""
 
-    >>> parse_seeds("0..4"), parse_seeds("0,3"), parse_seeds([7])
+    def __init__(self, kind: type, expected: str) -> None:
+        self.kind, self.expected = kind, expected
+
+    def normalise(self, value: Any) -> Any:
+        """Take it as it is."""
+        if not isinstance(value, self.kind):
+            raise ValueError
+        return value
+
+
+TEXT, FLAG, TABLE = Kind(str, "a text"), Kind(bool, "true or false"), Kind(dict, "a table")
+
+
+class Many(Constraint):
+    """A list of values that all keep one constraint; a single one stands for a list of it."""
+
+    def __init__(self, item: Constraint) -> None:
+        self.item, self.expected = item, f"a list, each {item.expected}"
+
+    def normalise(self, value: Any) -> list[Any]:
+        """Take a list that is not empty."""
+        items = value if isinstance(value, list) else [value]
+        if not items:
+            raise ValueError
+        return [self.item.normalise(item) for item in items]
+
+
+class BatchSize(Whole):
+    """A whole number of images, or "full" for the whole set, which is stored as 0."""
+
+    def __init__(self) -> None:
+        super().__init__(least=1)
+        self.expected += ' or "full"'
+
+    def normalise(self, value: Any) -> int:
+        """Take a number or the word."""
+        return 0 if value == "full" else super().normalise(value)
+
+
+class Seeds(Constraint):
+    """Seeds: a list, one number, `0..4` (both ends included) or `0,3`.
+
+    >>> Seeds().check("seeds", "0..4"), Seeds().check("seeds", "0,3"), Seeds().check("seeds", [7])
     ([0, 1, 2, 3, 4], [0, 3], [7])
     """
-    try:
-        if isinstance(text, str) and ".." in text:
-            first, last = (int(end) for end in text.split(".."))
-            found = list(range(first, last + 1))
+
+    expected = f"such as 0..4, 0,3 or [0, 1], at most {MOST_SEEDS:,} of them"
+
+    def normalise(self, value: Any) -> list[int]:
+        """Take each seed once."""
+        if isinstance(value, str) and ".." in value:
+            first, last = map(int, value.split(".."))
+            seeds: Iterable[Any] = range(first, min(last, first + MOST_SEEDS) + 1)
+        elif isinstance(value, str):
+            seeds = map(int, value.split(","))
         else:
-            words = text.split(",") if isinstance(text, str) else text if isinstance(text, list) else [text]
-            found = [_whole(word) for word in words]
-    except ValueError:
-        found = []
-    if not found or min(found) < 0:
-        raise InputError(f"seeds: expected such as 0..4, 0,3 or [0, 1], got {text!r}")
-    return list(dict.fromkeys(found))
+            seeds = value if isinstance(value, list) else [value]
+        seeds = list(dict.fromkeys(map(Whole(least=0, most=2**63 - 1).normalise, seeds)))
+        if not 1 <= len(seeds) <= MOST_SEEDS:
+            raise ValueError
+        return seeds
 
 
-def _whole(word: Any) -> int:
-    """Read a whole number, typed or written; 1.5 is none, though `int` would make one of it."""
-    if isinstance(word, (str, int)) and not isinstance(word, bool):
-        return int(word)
-    raise ValueError(word)
+def check(where: str, table: Any, known: Mapping[str, Constraint]) -> dict[str, Any]:
+    """Bring the values of a table to their stored form; refuse a key nobody reads, and a value its key cannot have.
+
+    >>> check("recipe net", {"steps": "two"}, {"steps": Whole(least=1)})
+    Traceback (most recent call last):
+    steep.errors.InputError: recipe net: steps: expected a whole number of at least 1, got 'two'
+    """
+    if not isinstance(table, Mapping):
+        raise InputError(f"{where}: expected a table such as {{}}, got {table!r}")
+    recipes.check_keys(where, table, known)
+    try:
+        return {key: known[key].check(key, value) for key, value in table.items()}
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def choices(only: Iterable[str]) -> dict[str, set[str]]:
@@ -73,35 +126,14 @@ def hyper(where: str, name: str, setting: str, settings: Mapping[str, Any]) -> d
         method = make(name, setting, **settings)
     except (InputError, UnknownNameError) as error:
         raise type(error)(f"{where}: {error}") from error
-    return {item.name: getattr(method, item.name) for item in fields(method)}
+    return {field.name: getattr(method, field.name) for field in fields(method)}
 
 
-def hyper_changed(name: str) -> set[str]:
+def changed_by_tuning(name: str) -> set[str]:
     """Name the hyper-parameters in which the two settings of a method differ.
 
-    >>> hyper_changed("sar")
+    >>> changed_by_tuning("sar")
     {'margin_classes'}
     """
     paper, tuned = make(name), make(name, "tuned")
-    return {item.name for item in fields(paper) if getattr(paper, item.name) != getattr(tuned, item.name)}
-
-
-def check(where: str, table: Any, known: Mapping[str, Kinds]) -> None:
-    """Refuse a key nobody reads, and a value of another kind than its key has.
-
-    >>> check("recipe mine", {"steps": "two"}, {"steps": (int,)})
-    Traceback (most recent call last):
-    steep.errors.InputError: recipe mine: steps: expected int, got 'two'
-    """
-    if not isinstance(table, Mapping):
-        raise InputError(f"{where}: expected a table, got {table!r}")
-    recipes.check_keys(where, table, known)
-    for key, value in table.items():
-        kinds = known[key]
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            words = " or ".join(kind.__name__ for kind in kinds)
-            raise InputError(f"{where}: {key}: expected {words}, got {value!r}")
-        if isinstance(value, list) and any(isinstance(one, (list, dict)) for one in value):
-            raise InputError(f"{where}: {key}: expected a plain list, got {value!r}")
-        if key in POSITIVE and isinstance(value, int) and value < 1:
-            raise InputError(f"{where}: {key}: expected a whole number of 1 or more, got {value!r}")
+    return {field.name for field in fields(paper) if getattr(paper, field.name) != getattr(tuned, field.name)}

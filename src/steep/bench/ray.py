@@ -20,14 +20,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from steep import user_code
 from steep.bench import cell as one
 from steep.bench.engine import FATAL, POLL_SECONDS, Board, EngineError, Outcome, Progress, silent
 from steep.bench.rows import Row
 from steep.bench.sources import KEPT_BYTES, Disk, Recent, Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
+from steep.core.method import Method, Need
 from steep.data import ImageSet
 from steep.errors import install_extra
+from steep.methods import METHODS
 
 CONNECT_SECONDS = 5.0
 """How long an address may take to answer."""
@@ -35,8 +38,8 @@ CONNECT_SECONDS = 5.0
 _models = Recent[nn.Module](2)  # of a worker process: a model is unpacked once, not once per cell
 
 
-class Given:
-    """Sources of a worker: what came with the cell."""
+class Sent:
+    """Sources of a worker: what was sent with the cell."""
 
     def __init__(self, model: nn.Module, sets: Mapping[tuple[str, int], ImageSet], train: ImageSet | None) -> None:
         self._model, self._sets, self._train = model, sets, train
@@ -100,18 +103,18 @@ def cluster(address: str) -> Iterator[Any]:
     else:
         _reach(address)
         options["address"] = address
-    mine = not ray.is_initialized()
+    started_here = not ray.is_initialized()
     try:
-        if mine:
+        if started_here:
             ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        said = " ".join(str(error).split())[:300]
+        reason = " ".join(str(error).split())[:300]
         hint = "Start one (ray start --head), or use --address local"
-        raise EngineError(f"engine ray: no cluster at {address!r}: {said} {hint}") from error
+        raise EngineError(f"engine ray: no cluster at {address!r}: {reason} {hint}") from error
     try:
         yield ray
     finally:
-        if mine:
+        if started_here:
             ray.shutdown()
 
 
@@ -186,14 +189,12 @@ class _Driver:
             try:
                 self.flying[self.send(cell)] = key
             except FATAL:
-                self.board.store.release(key)
                 raise
             except Exception as error:  # as in the local engine: such a cell fails alone
-                self.board.store.release(key)
                 self.board.fail(key, error)
-            except BaseException:
-                self.board.store.release(key)
-                raise
+            finally:
+                if key not in self.flying.values():
+                    self.board.store.release(key)
 
     def send(self, cell: Cell) -> Any:
         """Put what a cell needs where workers can fetch it, and queue the cell."""
@@ -201,11 +202,13 @@ class _Driver:
         references = [self._ship(data) for data in sets]
         kind = (cell.model, cell.weights, cell.weights_sha256, len(sets[0].classes), sets[0].images.shape[3])
         model = self._kept_models.get(kind, lambda: self.ray.put(self.sources.model(cell, sets[0])))
-        train = None
-        if cell.method == "eata":
+        method, train = METHODS[cell.method], None
+        if method.__module__ in user_code.OPENED:  # workers cannot import it: the class itself is sent
+            self.ray.cloudpickle.register_pickle_by_value(user_code.OPENED[method.__module__])
+        if Need.SOURCE_IMAGES in method.needs:
             train = self._kept_train.get((cell.data, cell.source, cell.size), lambda: self._train(cell))
         # References inside a list stay references: the worker fetches the model only where it has not got it yet.
-        return self.task.remote(cell.to_json(), [model, kind], train, self.gpus > 0, *references)
+        return self.task.remote(method, cell.to_json(), [model, kind], train, self.gpus > 0, *references)
 
     def _ship(self, data: ImageSet) -> Any:
         key = (data.digest, data.name, data.split, len(data))
@@ -240,11 +243,19 @@ def _plain(data: ImageSet) -> ImageSet:
     return replace(data, images=np.array(data.images), labels=np.array(data.labels))
 
 
-def _work(spec: dict[str, Any], model: list[Any], train: ImageSet | None, gpu: bool, *sets: ImageSet) -> Row:
-    """Run one cell on a worker."""
+def _work(
+    method: type[Method[Any]],
+    spec: dict[str, Any],
+    model: list[Any],
+    train: ImageSet | None,
+    gpu: bool,
+    *sets: ImageSet,
+) -> Row:
+    """Run one cell on a worker, where a method from a file of the user's is not known yet."""
     ray = importlib.import_module("ray")
+    METHODS[method.name] = method
     cell = Cell.from_json(spec)
     reference, kind = model
-    found = _models.get(tuple(kind), lambda: ray.get(reference))
-    given = Given(found, dict(zip(cell.shifts, sets, strict=True)), train)
-    return one.run(cell, given, torch.device("cuda" if gpu else "cpu"))
+    source = _models.get(tuple(kind), lambda: ray.get(reference))
+    sent = Sent(source, dict(zip(cell.shifts, sets, strict=True)), train)
+    return one.run(cell, sent, torch.device("cuda" if gpu else "cpu"))

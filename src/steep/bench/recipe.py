@@ -2,69 +2,69 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
-from steep import corruptions, recipes
-from steep.bench import weights
-from steep.bench.cell import PRECISIONS
-from steep.bench.options import CHOICES, Kinds, check, choices, hyper, hyper_changed, parse_seeds
+from steep import corruptions, recipes, user_code
+from steep.bench import options
+from steep.bench.device import PRECISIONS
+from steep.bench.options import FLAG, TABLE, TEXT, Many, check
 from steep.bench.rows import file_of, read
 from steep.bench.sources import UNTRAINED
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
+from steep.bench.weights import find_weights, missing_weights, weights_sha256
+from steep.core.constraints import Choice, Constraint, Real, Whole
 from steep.core.run.guard import MODES
 from steep.data import NAMES, PROTOCOLS
 from steep.data.known import data_set
-from steep.errors import InputError, unknown
-from steep.methods import METHODS, make
+from steep.errors import InputError, UnknownNameError, unknown
+from steep.methods import METHODS, find
 from steep.models import build
+
+Table: TypeAlias = Mapping[str, Any]
+Pair: TypeAlias = tuple[str, int]  # (shift, severity)
 
 _ONE_SHIFT = ("reset", "label-shift")  # protocols under which every shift is a cell of its own
 
-# What decides how a cell runs; a recipe sets it for all methods, a method's own table for one.
-_RUN: dict[str, Kinds] = {
-    "batch_size": (int, str),
-    "steps": (int,),
-    "episodic": (bool,),
-    "predict": (str,),
-    "guard": (str,),
-    "seeds": (list, int, str),
-    "settings": (list,),
+# What decides how a cell runs; a recipe sets it for all methods, a method's table for one.
+_RUN: dict[str, Constraint] = {
+    "batch_size": options.BatchSize(),
+    "steps": Whole(least=1),
+    "episodic": FLAG,
+    "predict": Choice("before", "after"),
+    "guard": Choice(*MODES),
+    "seeds": options.Seeds(),
+    "settings": Many(Choice("paper", "tuned")),
 }
-_DATA: dict[str, Kinds] = {
-    "protocol": (str,),
-    "delta": (float, int),
-    "size": (int,),
-    "channels": (int,),
-    "limit": (int,),
-    "precision": (str,),
+# What a command may set besides, and what every cell of a recipe has in common.
+_COMMON: dict[str, Constraint] = {
+    "protocol": Choice(*PROTOCOLS),
+    "delta": Real(above=0),
+    "size": Whole(least=1),
+    "channels": Whole(least=1),
+    "limit": Whole(least=1),
+    "precision": Choice(*PRECISIONS),
+    "model": TEXT,
+    "weights": TEXT,
+    "shifts": Many(TEXT),
+    "severities": Many(Whole(least=1, most=5)),
 }
-_KEYS: dict[str, Kinds] = {
-    "kind": (str,),
-    "about": (str,),
-    "demo": (list,),  # the methods of `steep demo`, the model without adaptation first
-    "data": (str,),
-    "model": (str,),
-    "weights": (str,),
-    "train": (str,),
-    "shifts": (list, str),
-    "severities": (list,),
-    "set": (dict,),
-    "sources": (dict,),
-    "methods": (dict,),
-    **_DATA,
+_KEYS = {
+    **dict.fromkeys(("kind", "about", "data", "train"), TEXT),
+    "demo": Many(TEXT),  # the methods of `steep demo`, the model without adaptation first
+    **dict.fromkeys(("set", "sources", "methods"), TABLE),
+    **_COMMON,
     **_RUN,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A grid worked out: its cells in running order and the files of weights they need (None: not found)."""
+    """A grid worked out: its cells in running order and the files of weights they need (None: there is none)."""
 
     name: str
     about: str
@@ -73,7 +73,7 @@ class Plan:
     train: Mapping[str, str]  # weights → the training recipe they come from
 
     @property
-    def found(self) -> dict[str, Path]:
+    def present(self) -> dict[str, Path]:
         """The files that are there."""
         return {name: file for name, file in self.files.items() if file is not None}
 
@@ -90,9 +90,10 @@ def plan(
     only: Sequence[str] = (),
     seeds: str | None = None,
     limit: int | None = None,
-    given: Path | None = None,
+    weights: Path | None = None,
     root: Path | None = None,
     require: bool = True,
+    own_domain: bool = False,
 ) -> Plan:
     """Work a recipe out.
 
@@ -102,9 +103,10 @@ def plan(
         only: `method=tea,tent`, `shift=fog`, `severity=5`, `seed=0`, `setting=paper`, `source=photo`.
         seeds: `0..4` or `0,3`, instead of the recipe's, for every method.
         limit: only the first so many images of every set.
-        given: a file of weights, or a folder of such files.
+        weights: a file of weights, or a folder of such files.
         root: where data lives.
         require: whether weights that cannot be found are an error.
+        own_domain: whether a model is also run on the domain it was trained on.
 
     >>> grid = plan("digits", only=["method=tent", "shift=fog"], require=False)
     >>> len(grid.cells), grid.cells[0].name
@@ -114,232 +116,206 @@ def plan(
     where = f"recipe {Path(recipe).stem}"
     if table["kind"] != "bench":
         raise InputError(f"{where}: expected kind = 'bench', got {table['kind']!r}. Run: steep train {recipe}")
-    table = {**table, **({"limit": limit} if limit is not None else {})}
-    given_hyper = dict(table.get("set", {}))
-    told: set[str] = set()
+    hyper: dict[str, Any] = {}
+    commanded: dict[str, Any] = {} if limit is None else {"limit": limit}
     for text in sets:
         name, value = recipes.assignment(text, "NAME=VALUE such as tea.lr=1e-4")
-        if "." in name:
-            given_hyper[name] = value
-        else:
-            recipes.check_keys("--set", {name: value}, [*_DATA, *_RUN, "model", "weights", "severities", "shifts"])
-            table[name] = value
-            told.add(name)
-    check(where, table, _KEYS)
+        (hyper if "." in name else commanded)[name] = value
+    recipes.check_keys("--set", commanded, [*_COMMON, *_RUN])
+    table = check(where, {**table, **commanded}, _KEYS)
     for needed in ("data", "model", "weights", "methods"):
         if needed not in table:
             raise InputError(f"{where}: expected the key {needed!r}, got {', '.join(table)}")
-    chosen = choices(only)
-    builder = _Builder(where, {**table, "set": given_hyper}, chosen, seeds, told)
-    cells = list(builder.cells())
-    _refuse_strangers(chosen, cells, builder.everything)
-    names = sorted({cell.weights for cell in cells} - {UNTRAINED})
-    files = {name: weights.find(name, given, root) for name in names}
-    train = {cell.weights: builder.train(cell.source) for cell in cells}
+    grid = _Grid(
+        where,
+        table,
+        hyper={**table.get("set", {}), **hyper},
+        commanded=commanded.keys(),
+        seeds=None if seeds is None else check(where, {"seeds": seeds}, _RUN)["seeds"],
+        chosen=options.choices(only),
+        folder=Path(recipe).expanduser().parent,
+        own_domain=own_domain,
+    )
+    cells = list(grid.cells())
+    grid.refuse_unknown_choices()
+    if not cells:
+        raise InputError("the grid is empty: no cell has all that --only asks for")
+    files = {name: find_weights(name, weights, root) for name in sorted({cell.weights for cell in cells} - {UNTRAINED})}
+    train = {cell.weights: str(table.get("train", "")).replace("{source}", cell.source) for cell in cells}
     for name, file in files.items():
-        if require and (file is None or not file.is_file()):
-            raise weights.missing(name, train[name], given, root)
-    digests = {name: weights.sha256(file) for name, file in files.items() if file is not None and file.is_file()}
+        if require and file is None:
+            raise missing_weights(name, train[name], weights, root)
+    digests = {name: weights_sha256(file) for name, file in files.items() if file is not None}
     cells = [replace(cell, weights_sha256=digests.get(cell.weights, "")) for cell in cells]
     return Plan(name=Path(recipe).stem, about=table.get("about", ""), cells=tuple(cells), files=files, train=train)
 
 
-class _Builder:
-    """Expands the tables of one recipe."""
+class _Grid:
+    """Expands the tables of one recipe.
+
+    Args:
+        where: begins every message of an error.
+        table: the recipe, with what the command sets.
+        hyper: hyper-parameters of the recipe and the command, as `tea.lr`.
+        commanded: the keys that the command sets.
+        seeds: for every method, or None: those of the tables.
+        chosen: what --only asks for.
+        folder: of the recipe, where the files of methods lie.
+        own_domain: whether a model is also run on the domain it was trained on.
+    """
 
     def __init__(
         self,
         where: str,
-        table: Mapping[str, Any],
+        table: Table,
+        *,
+        hyper: Table,
+        commanded: Iterable[str],
+        seeds: list[int] | None,
         chosen: Mapping[str, set[str]],
-        seeds: str | None,
-        told: set[str],
+        folder: Path,
+        own_domain: bool,
     ) -> None:
-        self.where, self.table, self.chosen, self.seeds, self.told = where, table, chosen, seeds, told
+        self.where, self.table, self.hyper, self.seeds, self.chosen = where, table, hyper, seeds, chosen
+        self.commanded, self.folder, self.own_domain = set(commanded), folder, own_domain
         self.data = table["data"]
-        base = self.data.removesuffix("-c")
-        if base not in NAMES:
+        if self.data.removesuffix("-c") not in NAMES:
             raise unknown(f"data of {where}", self.data, (*NAMES, *(f"{name}-c" for name in NAMES)))
-        self.domains = () if self.data.endswith("-c") else data_set(self.data).domains
+        self.corrupted = self.data.endswith("-c")
+        self.domains = () if self.corrupted else data_set(self.data).domains
         with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
             build(table["model"], 2)
         self.protocol = table.get("protocol", "reset")
-        if self.protocol not in PROTOCOLS:
-            raise unknown(f"protocol of {where}", self.protocol, PROTOCOLS)
-        if table.get("precision", "float32") not in PRECISIONS:
-            raise unknown(f"precision of {where}", table["precision"], PRECISIONS)
-        self.everything: dict[str, set[str]] = {name: set() for name in CHOICES}
-
-    def train(self, source: str) -> str:
-        """Name the training recipe of the weights for one source domain."""
-        return str(self.table.get("train", "")).replace("{source}", source)
+        self.known: dict[str, set[str]] = {name: set() for name in options.CHOICES}
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell, cells on the same images one after the other and the source model first."""
-        for source, own in self._sources():
+        common = {name: self.table[name] for name in ("size", "channels", "limit", "precision") if name in self.table}
+        delta = self.table.get("delta", 0.1) if self.protocol == "label-shift" else None
+        for source, domain in self._sources():
+            tables = self.table["methods"].items()
+            lines = [line for label, table in tables for line in self._lines(label, table, domain)]
+            weights = self.table["weights"].replace("{source}", source)
             for shift, severity, sequence in self._streams(source):
-                for label, given in self.table["methods"].items():
-                    yield from self._method(label, given, source, own, shift, severity, sequence)
+                for line, seeds in lines:
+                    for seed in seeds:
+                        yield Cell(
+                            data=self.data,
+                            shift=shift,
+                            severity=severity,
+                            sequence=sequence,
+                            source=source,
+                            model=self.table["model"],
+                            weights=weights,
+                            seed=seed,
+                            protocol=self.protocol,
+                            delta=delta,
+                            **common,
+                            **line,
+                        )
 
-    def _sources(self) -> list[tuple[str, Mapping[str, Any]]]:
-        found = self.table.get("sources", {})
-        if self.domains:
-            for name, own in found.items():
-                if name not in self.domains:
-                    raise unknown(f"source domain of {self.where}", name, self.domains)
-                check(f"{self.where}, sources.{name}", own, {"set": (dict,), **_RUN})
-            if not found:
-                example = f"[sources.{self.domains[0]}]"
-                raise InputError(f"{self.where}: {self.data} needs a table for each source domain, such as {example}")
-        elif found:
-            raise InputError(f"{self.where}: {self.data} has no domains, got sources {', '.join(found)}")
-        self.everything["source"] |= set(found)
-        if not found:
-            return [("", {})]
-        return [(name, own) for name, own in found.items() if self._wanted("source", name)]
+    def refuse_unknown_choices(self) -> None:
+        """Refuse a value of --only that nothing in the grid has: it is a slip, not a wish for less."""
+        for what, values in self.chosen.items():
+            for value in sorted(values - self.known[what]):
+                raise unknown(f"{what} in --only", value, self.known[what])
 
-    def _streams(self, source: str) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
-        pairs = [pair for pair in self._pairs() if pair[0] != source]
-        self.everything["shift"] |= {name for name, _ in pairs}
-        self.everything["severity"] |= {str(level) for _, level in pairs}
-        pairs = [p for p in pairs if self._wanted("shift", p[0]) and self._wanted("severity", str(p[1]))]
+    def _sources(self) -> list[tuple[str, Table]]:
+        sources = self.table.get("sources", {})
+        if sources and not self.domains:
+            raise InputError(f"{self.where}: {self.data} has no domains, got sources {', '.join(sources)}")
+        if self.domains and not sources:
+            example = f"[sources.{self.domains[0]}]"
+            raise InputError(f"{self.where}: {self.data} needs a table for each source domain, such as {example}")
+        for name in sources:
+            if name not in self.domains:
+                raise unknown(f"source domain of {self.where}", name, self.domains)
+        tables = {
+            name: check(f"{self.where}, sources.{name}", table, {"set": TABLE, **_RUN})
+            for name, table in sources.items()
+        }
+        return [item for item in tables.items() if self._admit("source", item[0])] if tables else [("", {})]
+
+    def _streams(self, source: str) -> list[tuple[str, int, tuple[Pair, ...]]]:
+        """List (shift, severity, sequence) of every stream of one source domain."""
+        pairs = [pair for pair in self._pairs() if pair[0] != source or self.own_domain]
+        admitted = [(self._admit("shift", name), self._admit("severity", str(level))) for name, level in pairs]
+        pairs = [pair for pair, both in zip(pairs, admitted, strict=True) if all(both)]
         if self.protocol in _ONE_SHIFT:
             return [(name, severity, ()) for name, severity in pairs]
         return [(SEQUENCE, max(severity for _, severity in pairs), tuple(pairs))] if pairs else []
 
-    def _pairs(self) -> list[tuple[str, int]]:
+    def _pairs(self) -> list[Pair]:
+        """List every shift with its severities."""
         if self.domains:
             targets = self.table.get("shifts", list(self.domains))
             for name in targets:
                 if name not in self.domains:
                     raise unknown(f"target domain of {self.where}", name, self.domains)
             return [(name, 0) for name in targets]
-        corrupted = self.data.endswith("-c")
-        named = self.table.get("shifts", "benchmark" if corrupted else [CLEAN])
-        groups = {"benchmark": corruptions.BENCHMARK, "all": corruptions.CORRUPTIONS} if corrupted else {}
-        names = [one for name in ([named] if isinstance(named, str) else named) for one in groups.get(name, (name,))]
+        groups = {"benchmark": corruptions.BENCHMARK, "all": corruptions.CORRUPTIONS} if self.corrupted else {}
+        known = {CLEAN, *groups.get("all", ())}
+        shifts = self.table.get("shifts", ["benchmark" if self.corrupted else CLEAN])
+        names = [name for shift in shifts for name in groups.get(shift, (shift,))]
         for name in names:
-            if name != CLEAN and (not corrupted or name not in corruptions.CORRUPTIONS):
-                known = (CLEAN, *groups, *(corruptions.CORRUPTIONS if corrupted else ()))
-                raise unknown(f"shift of {self.where}", str(name), known)
+            if name not in known:
+                raise unknown(f"shift of {self.where}", name, {*known, *groups})
         severities = self.table.get("severities", [5])
-        if not severities or any(type(s) is not int or not 1 <= s <= 5 for s in severities):  # True and 5.0 are none
-            raise InputError(f"{self.where}: severities: expected some of 1, 2, 3, 4, 5, got {severities}")
         return [(n, s) for n in names if n != CLEAN for s in severities] + [(n, 0) for n in names if n == CLEAN]
 
-    def _method(
-        self,
-        label: str,
-        given: Any,
-        source: str,
-        own: Mapping[str, Any],
-        shift: str,
-        severity: int,
-        sequence: tuple[tuple[str, int], ...],
-    ) -> Iterator[Cell]:
+    def _lines(self, label: str, table: Any, domain: Table) -> Iterator[tuple[dict[str, Any], list[int]]]:
+        """Yield what the cells of one line of a table have in common, and their seeds."""
         where = f"{self.where}, methods.{label}"
-        if not isinstance(given, dict):
-            raise InputError(f"{where}: expected a table such as {{}}, got {given!r}")
-        name = given.get("method", label)
-        if name not in METHODS:
-            raise unknown(f"method of {self.where}", name, METHODS)
-        self.everything["method"] |= {name, label}
-        self.everything["setting"] |= set(given.get("settings", self.table.get("settings", ["paper"])))
-        if not (self._wanted("method", name) or self._wanted("method", label)):
+        if not isinstance(table, Mapping):
+            raise InputError(f"{where}: expected a table such as {{}}, got {table!r}")
+        run = check(where, _only(table, ("method", *_RUN)), {"method": TEXT, **_RUN})
+        try:
+            method = find(run.pop("method", label), self.folder)
+        except (InputError, UnknownNameError) as error:
+            raise type(error)(f"{where}: {error}") from error
+        name = method.name
+        label = name if user_code.split(label) else label
+        if not self._admit("method", name, label):
             return
-        check(where, {k: v for k, v in given.items() if k in _RUN}, _RUN)
-        # The nearest wins: the method's own table, the source domain's, the recipe's. What --set says comes before all
-        # of them, but not where a line goes by another name: what it differs in would be undone.
-        run = {**_only(self.table, _RUN), **_only(own, _RUN), **_only(given, _RUN)}
-        run |= _only(self.table, _RUN.keys() & self.told) if label == name else {}
-        table = {k: v for k, v in given.items() if k not in _RUN and k != "method"}
-        said = self._assigned(name, label, {**own.get("set", {}), **self.table["set"]})
+        # The nearest wins: the method's table, the source domain's, the recipe's. What the command sets comes before
+        # all of them, but not where a line goes by another name: what it differs in would be undone.
+        run = {**_only(self.table, _RUN), **_only(domain, _RUN), **run}
+        run |= _only(self.table, _RUN.keys() & self.commanded) if label == name else {}
+        assigned = self._assigned(name, label, {**domain.get("set", {}), **self.hyper})
         for setting in run.get("settings", ["paper"]):
-            if setting == "tuned" and make(name, "tuned") == make(name):
-                continue  # nothing to tune: it would be the same row twice
             # What `tuned` is about is not the recipe's to undo; only an assignment by name does that.
-            tuned = hyper_changed(name) if setting == "tuned" else ()
-            resolved = hyper(where, name, setting, {k: v for k, v in table.items() if k not in tuned} | said)
-            for seed in parse_seeds(self.seeds if self.seeds is not None else run.get("seeds", [0])):
-                self.everything["seed"].add(str(seed))
-                if self._wanted("setting", setting) and self._wanted("seed", str(seed)):
-                    yield Cell(
-                        data=self.data,
-                        shift=shift,
-                        severity=severity,
-                        sequence=sequence,
-                        source=source,
-                        model=self.table["model"],
-                        weights=self.table["weights"].replace("{source}", source),
-                        method=name,
-                        setting=setting,
-                        hyper=as_hyper(resolved),
-                        seed=seed,
-                        protocol=self.protocol,
-                        delta=self._delta() if self.protocol == "label-shift" else None,
-                        batch_size=_batch_size(where, run.get("batch_size", 200)),
-                        steps=_at_least(where, "steps", run.get("steps", 1), 1),
-                        episodic=run.get("episodic", False),
-                        predict=_predict(where, run.get("predict", METHODS[name].predicts)),
-                        guard=_guard(where, run.get("guard", "off")),
-                        size=self.table.get("size"),
-                        channels=self.table.get("channels"),
-                        limit=self.table.get("limit"),
-                        precision=self.table.get("precision", "float32"),
-                        label=label,
-                    )
+            tuned = options.changed_by_tuning(name) if setting == "tuned" else set()
+            kept = {key: value for key, value in table.items() if key not in (*tuned, *_RUN, "method")}
+            hyper = options.hyper(where, name, setting, kept | assigned)
+            if not self._admit("setting", setting) or (setting == "tuned" and not tuned):
+                continue  # with nothing to tune it would be the same row twice
+            seeds = run.get("seeds", [0]) if self.seeds is None else self.seeds
+            line = {
+                "method": name,
+                "label": label,
+                "setting": setting,
+                "hyper": as_hyper(hyper),
+                "batch_size": run.get("batch_size", 200),
+                "steps": run.get("steps", 1),
+                "episodic": run.get("episodic", False),
+                "predict": run.get("predict", method.predicts),
+                "guard": run.get("guard", "off"),
+            }
+            yield line, [seed for seed in seeds if self._admit("seed", str(seed))]
 
-    def _assigned(self, name: str, label: str, assignments: Mapping[str, Any]) -> dict[str, Any]:
+    def _assigned(self, name: str, label: str, assignments: Table) -> dict[str, Any]:
         """Pick the assignments (`tea.lr = 1e-4`) that are meant for one method."""
-        found = {}
-        for key, value in assignments.items():
-            target, _, parameter = key.partition(".")
+        pairs = {key: key.partition(".")[::2] for key in assignments}
+        for target, _ in pairs.values():
             if target not in METHODS and target not in self.table["methods"]:
                 raise unknown("method to set", target, (*METHODS, *self.table["methods"]))
-            if target in (name, label):
-                found[parameter] = value
-        return found
+        return {field: assignments[key] for key, (target, field) in pairs.items() if target in (name, label)}
 
-    def _delta(self) -> float:
-        delta = float(self.table.get("delta", 0.1))
-        if not 0 < delta < math.inf:  # nan is neither
-            raise InputError(f"{self.where}: delta: expected a finite number more than 0, got {delta}")
-        return delta
-
-    def _wanted(self, what: str, value: str) -> bool:
-        return what not in self.chosen or value in self.chosen[what]
+    def _admit(self, what: str, *names: str) -> bool:
+        """Note names that the grid has for one thing, and say whether --only wants it."""
+        self.known[what] |= set(names)
+        return what not in self.chosen or not self.chosen[what].isdisjoint(names)
 
 
-def _refuse_strangers(chosen: Mapping[str, set[str]], cells: Sequence[Cell], known: Mapping[str, set[str]]) -> None:
-    """A value of --only that nothing in the grid has is a slip, not a wish for less."""
-    for what, values in chosen.items():
-        for value in sorted(values - known[what]):
-            raise unknown(f"{what} in --only", value, known[what])
-    if not cells:
-        raise InputError("the grid is empty: no cell has all that --only asks for")
-
-
-def _only(table: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def _only(table: Table, keys: Iterable[str]) -> dict[str, Any]:
     return {key: table[key] for key in keys if key in table}
-
-
-def _batch_size(where: str, value: Any) -> int:
-    return 0 if value == "full" else _at_least(where, "batch_size", value, 1)
-
-
-def _at_least(where: str, name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{where}: {name}: expected a whole number of {least} or more, got {value!r}")
-    return value
-
-
-def _guard(where: str, value: str) -> str:
-    if value not in MODES:
-        raise unknown(f"guard of {where}", value, MODES)
-    return value
-
-
-def _predict(where: str, value: str) -> str:
-    if value not in ("before", "after"):
-        raise InputError(f"{where}: predict: expected 'before' or 'after' (the update), got {value!r}")
-    return value

@@ -22,6 +22,7 @@ from steep.bench.rows import Row
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
+from steep.bench.streaming import OnProgress
 from steep.core.dist.group import Group
 from steep.errors import SteepError
 
@@ -53,10 +54,10 @@ def lead(
     places = {cell.key(): index for index, cell in enumerate(cells)}
     adapters = Adapters(group=group)
 
-    def together(cell: Cell, sources: Sources, device: torch.device | str, watch: one.Watch | None) -> Row:
+    def together(cell: Cell, sources: Sources, device: torch.device | str, on_progress: OnProgress | None) -> Row:
         group.exchange([places[cell.key()]])
         with group.in_step():
-            return one.run(cell, sources, device, watch, adapters)
+            return one.run(cell, sources, device, on_progress, adapters)
 
     try:
         done = local.run(cells, store, sources=sources, device=device, progress=progress, run_cell=together)

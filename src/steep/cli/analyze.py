@@ -77,7 +77,7 @@ def analyze(
             raise InputError("--run: takes rows as they are; only --only can choose among them. Drop the other options")
         rows, complete = _stored(analysis, run, only or []), True
     else:
-        options = {"only": only or [], "seeds": seeds, "limit": limit, "given": weights, "root": root}
+        options = {"only": only or [], "seeds": seeds, "limit": limit, "weights": weights, "root": root}
         rows, complete = _measure(analysis, recipe or analysis.recipe, sets or [], options, folder, device)
     _write(analysis, rows, folder, forms)
     if not complete:
@@ -86,7 +86,7 @@ def analyze(
 
 def _stored(analysis: Analysis, stores: Sequence[Path], only: Sequence[str]) -> list[Row]:
     """Take rows a bench has made."""
-    from steep.analysis.cells import chosen
+    from steep.analysis.cells import choose
     from steep.bench.rows import read
     from steep.errors import InputError
 
@@ -95,7 +95,7 @@ def _stored(analysis: Analysis, stores: Sequence[Path], only: Sequence[str]) -> 
             f"{analysis.name}: measures more than a bench stores. Use --recipe, such as --recipe {analysis.recipe}"
         )
     stored = {row["key"]: row for store in stores for row in read(store)}
-    rows = [row for row in chosen(list(stored.values()), only) if not row.get("segments")]
+    rows = [row for row in choose(list(stored.values()), only) if not row.get("segments")]
     if not rows:
         raise InputError(f"--run: expected rows of single shifts in {', '.join(map(str, stores))}, got none")
     return rows
@@ -110,8 +110,6 @@ def _measure(
     device: str | None,
 ) -> tuple[list[Row], bool]:
     """Run what is missing: (the stored rows of the grid, whether all of them are there)."""
-    from dataclasses import replace
-
     from steep import recipes
     from steep.analysis import cells
     from steep.bench.recipe import plan
@@ -124,16 +122,16 @@ def _measure(
 
     screen, place, prefix = console(), choose_device(device), f"{analysis.name}."
     settings = dict(recipes.assignment(text.removeprefix(prefix)) for text in sets if text.startswith(prefix))
-    cells.resolved(analysis, settings)  # a wrong one is refused before anything runs
-    grid = plan(recipe, sets=[text for text in sets if not text.startswith(prefix)], **options)
-    grid = replace(grid, cells=tuple(analysis.more(grid.cells)))
+    cells.resolve(analysis, settings)  # a wrong one is refused before anything runs
+    others = [text for text in sets if not text.startswith(prefix)]
+    grid = plan(recipe, sets=others, own_domain=analysis.own_domain, **options)
     with Store(folder / "cells.jsonl") as store:
         with running(screen, grid, store) as progress:
             outcome = cells.run(
                 analysis,
                 grid.cells,
                 store,
-                sources=Disk(options["root"], grid.found),
+                sources=Disk(options["root"], grid.present),
                 folder=folder,
                 device=place,
                 options=settings,

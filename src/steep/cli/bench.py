@@ -64,7 +64,7 @@ def bench(
         only=only or [],
         seeds=seeds,
         limit=limit,
-        given=weights,
+        weights=weights,
         root=root,
         require=not dry_run,
     )
@@ -72,7 +72,7 @@ def bench(
     if dry_run:
         _show(grid, place, choose_device(device))
         return
-    screen, disk = console(), Disk(root, grid.found)
+    screen, disk = console(), Disk(root, grid.present)
     with contextlib.ExitStack() as stack:
         group = None
         if torchrun.started():
@@ -89,7 +89,7 @@ def bench(
             else:
                 where = choose_device(device)
                 done = local.run(grid.cells, rows, sources=disk, device=where, progress=progress, compile=compile)
-    counts = f"{done.ran} cells run, {done.found} there already, {len(done.failed)} failed"
+    counts = f"{done.ran} cells run, {done.stored} there already, {len(done.failed)} failed"
     screen.print(f"{rows.path}: {counts}", markup=False)
     print_failures(screen, done)
     screen.print(f"to see them: steep report {rows.path}", markup=False)
@@ -130,7 +130,7 @@ def _show(grid: Plan, place: Path, device: str) -> None:
     screen.print(f"data {first.data}, model {first.model}, protocol {first.protocol}")
     screen.print(f"shifts {', '.join(shifts)}; severities {', '.join(map(str, severities))}")
     for name, file in grid.files.items():
-        there = file is not None and file.is_file()
+        there = file is not None
         screen.print(f"weights {name}: {file if there else f'not found; make them: steep train {grid.train[name]}'}")
     table = Table("method", "setting", "seeds", "cells", "predicts", "images", "forward passes per image")
     for name, cells in _by_method(grid.cells).items():

@@ -59,8 +59,8 @@ def demo(
         if offline:
             screen.print("running on scikit-learn's bundled digits, as asked (--offline)")
         store = out / "digits"
-        grid = _plan("digits", every, limit, given=_train_digits(store))
-    sources = Disk(root, grid.found)
+        grid = _plan("digits", every, limit, weights=_train_digits(store))
+    sources = Disk(root, grid.present)
     with Store(store) as rows, running(screen, grid, rows) as progress:
         outcome = local.run(grid.cells, rows, sources=sources, device=place, progress=progress)
     print_failures(screen, outcome)
@@ -78,14 +78,14 @@ def demo(
         raise typer.Exit(1)
 
 
-def _plan(recipe: str, every: bool, limit: int | None, *, root: Path | None = None, given: Path | None = None) -> Plan:
+def _plan(recipe: str, every: bool, limit: int | None, *, root: Path | None = None, weights: Path | None = None) -> Plan:
     from steep import recipes
     from steep.bench.recipe import plan
 
     only = ["setting=paper"]
     if not every:
         only.append(f"method={','.join(recipes.read(recipe)['demo'])}")
-    return plan(recipe, only=only, limit=limit, root=root, given=given)
+    return plan(recipe, only=only, limit=limit, root=root, weights=weights)
 
 
 def _have_cifar10(screen: Console, root: Path | None) -> bool:
