@@ -78,7 +78,9 @@ def demo(
         raise typer.Exit(1)
 
 
-def _plan(recipe: str, every: bool, limit: int | None, *, root: Path | None = None, weights: Path | None = None) -> Plan:
+def _plan(
+    recipe: str, every: bool, limit: int | None, *, root: Path | None = None, weights: Path | None = None
+) -> Plan:
     from steep import recipes
     from steep.bench.recipe import plan
 
