@@ -111,9 +111,9 @@ def _remove_abandoned(path: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder, honouring a read-only one even for a user whom the system lets write everywhere."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.stat().st_mode & 0o222:
-        raise PermissionError(errno.EACCES, "read-only folder", str(there))
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.stat().st_mode & 0o222:
+        raise PermissionError(errno.EACCES, "read-only folder", str(nearest))
     folder.mkdir(parents=True, exist_ok=True)
 
 

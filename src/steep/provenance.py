@@ -22,20 +22,20 @@ def versions() -> dict[str, str]:
     >>> sorted(versions())[:2]
     ['numpy', 'python']
     """
-    found = {
+    libraries = {
         "steep": __version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    return {**found, "cuda": torch.version.cuda} if torch.version.cuda else found
+    return {**libraries, "cuda": torch.version.cuda} if torch.version.cuda else libraries
 
 
 @functools.cache
 def commit() -> str | None:
     """Give the commit of the checkout steep runs from: `STEEP_COMMIT` where set, else git's answer, else None."""
-    if told := os.environ.get("STEEP_COMMIT"):
-        return told
+    if name := os.environ.get("STEEP_COMMIT"):
+        return name
     folder = Path(__file__).parent
     try:
         # Only where steep itself is tracked: an environment inside another project's checkout is not it.

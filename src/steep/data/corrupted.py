@@ -87,8 +87,8 @@ def chunks(
         if device == "cpu":
             yield corruptions.corrupt(piece, corruption, severity=severity, seed=seed, first=first, table=table)
         else:
-            there: Any = torch.from_numpy(piece).to(device)
-            done: Any = corruptions.corrupt(there, corruption, severity=severity, seed=seed, first=first, table=table)
+            moved: Any = torch.from_numpy(piece).to(device)
+            done: Any = corruptions.corrupt(moved, corruption, severity=severity, seed=seed, first=first, table=table)
             yield done.cpu().numpy()
 
 
@@ -232,18 +232,18 @@ def _from_arrays(
     if not (folder / "labels.npy").exists():
         raise DataError(f"{folder}: holds {file.name} but no labels.npy; bring the rest of the published set")
     images = as_images(read_npy(file), str(file))
-    every = read_npy(folder / "labels.npy")
+    numbers = read_npy(folder / "labels.npy")
     count, odd = divmod(len(images), len(severities))
     expected = _test_part(name)
     if odd or (expected and count != expected.count):
         count_text = f"{len(severities)} × {expected.count if expected else 'N'}"
         raise DataError(f"{file}: expected {count_text} pictures, severity {severities[0]} first, got {images.shape}")
     _check_sides(images, name, str(file))
-    if every.dtype.kind not in "iu" or every.ndim != 1 or len(every) < count:
+    if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or len(numbers) < count:
         raise DataError(
-            f"{folder / 'labels.npy'}: expected {count} or more whole numbers, got {every.dtype} {every.shape}"
+            f"{folder / 'labels.npy'}: expected {count} or more whole numbers, got {numbers.dtype} {numbers.shape}"
         )
-    labels = np.array(every[:count], np.int64)
+    labels = np.array(numbers[:count], np.int64)
     if expected and expected.labels_sha256 and sha256(labels) != expected.labels_sha256:
         raise DataError(
             f"{folder / 'labels.npy'}: not the labels of {KNOWN[name].title}: expected sha256 "

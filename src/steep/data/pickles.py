@@ -82,12 +82,12 @@ class _Reader(pickle.Unpickler):
 def read_batch(path: Path) -> dict[str, Any]:
     """Read one pickled batch: a dictionary whose arrays are plain uint8 ones."""
     try:
-        found = _Reader(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        batch = _Reader(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # a hostile pickle can raise anything; all of it means the same
         raise DataError(f"{path}: refused, not a plain CIFAR batch ({error})") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a dictionary, got {type(found).__name__}")
-    names = {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in found.items()}
+    if not isinstance(batch, dict):
+        raise DataError(f"{path}: expected a dictionary, got {type(batch).__name__}")
+    names = {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in batch.items()}
     return {key: value.read(str(path)) if isinstance(value, _Array) else value for key, value in names.items()}

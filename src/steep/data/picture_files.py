@@ -55,13 +55,13 @@ def pictures(paths: list[Path], size: int | None = None) -> Images:
     out = np.empty((len(paths), *first.shape), np.uint8)
 
     def put(index: int) -> None:
-        found = picture(paths[index], size)
-        if found.shape != first.shape:
+        pixels = picture(paths[index], size)
+        if pixels.shape != first.shape:
             raise DataError(
-                f"{paths[index]}: {found.shape[1]} × {found.shape[0]} pixels, but {paths[0].name} has "
+                f"{paths[index]}: {pixels.shape[1]} × {pixels.shape[0]} pixels, but {paths[0].name} has "
                 f"{first.shape[1]} × {first.shape[0]}. Give size= to bring all to one size"
             )
-        out[index] = found
+        out[index] = pixels
 
     with ThreadPoolExecutor(4) as pool:  # Pillow decodes outside the interpreter lock
         for _ in pool.map(put, range(len(paths)), chunksize=64):
@@ -86,8 +86,8 @@ def class_folders(folder: Path) -> Iterator[tuple[str, list[Path]]]:
 
 def class_names(*folders: Path) -> tuple[str, ...]:
     """Return the names of all class folders, sorted; empty ones too, since leaving one out moves every later label."""
-    found = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
-    return tuple(sorted(name for name in found if not name.startswith((".", "__"))))  # .git, __MACOSX
+    names = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
+    return tuple(sorted(name for name in names if not name.startswith((".", "__"))))  # .git, __MACOSX
 
 
 def from_class_folders(folder: Path, size: int | None = None, classes: Sequence[str] = ()) -> Decoded:
@@ -95,13 +95,12 @@ def from_class_folders(folder: Path, size: int | None = None, classes: Sequence[
 
     A folder with pictures that is none of `classes` is refused: its pictures have no label.
     """
-    found = dict(class_folders(folder)) if folder.is_dir() else {}
-    names = tuple(classes) or tuple(found)
-    if strange := sorted(name for name, files in found.items() if files and name not in names):
+    files = dict(class_folders(folder)) if folder.is_dir() else {}
+    names = tuple(classes) or tuple(files)
+    if strange := sorted(name for name in files if files[name] and name not in names):
         raise DataError(f"{folder}: expected pictures of {', '.join(names[:10])} …, found a folder {strange[0]!r} too")
-    held = [(label, found.get(name, [])) for label, name in enumerate(names)]
-    paths = [path for _, files in held for path in files]
+    paths = [path for name in names for path in files.get(name, [])]
     if not paths:
         raise DataError(f"{folder}: expected one folder of pictures per class, found none")
-    labels = np.repeat(np.arange(len(names)), [len(files) for _, files in held])
+    labels = np.repeat(np.arange(len(names)), [len(files.get(name, [])) for name in names])
     return Decoded(pictures(paths, size), labels.astype(np.int64), names)

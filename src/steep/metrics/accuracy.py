@@ -68,10 +68,10 @@ def over_seeds(values: Iterable[float]) -> SeedSummary:
     SeedSummary(mean=2.0, sd=1.0, n=3)
     """
     try:
-        every = [float(value) for value in values]
+        numbers = [float(value) for value in values]
     except (TypeError, ValueError) as error:
         raise InputError(f"values: expected numbers, one for each seed, got {values!r}") from error
-    if not every or not all(map(math.isfinite, every)):
-        raise InputError(f"values: expected at least one finite number, got {every}")
-    sd = statistics.stdev(every) if len(every) > 1 else None
-    return SeedSummary(mean=statistics.fmean(every), sd=sd, n=len(every))
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise InputError(f"values: expected at least one finite number, got {numbers}")
+    sd = statistics.stdev(numbers) if len(numbers) > 1 else None
+    return SeedSummary(mean=statistics.fmean(numbers), sd=sd, n=len(numbers))

@@ -27,9 +27,9 @@ def corruption_errors(errors: ErrorTable, source: ErrorTable) -> dict[str, float
         odd = sorted(ours.keys() ^ theirs.keys())
         raise InputError(f"source: expected the corruptions of errors, got a difference in {', '.join(odd)}")
     # Full grids (checked above): one corruption's severities speak for all.
-    mine, other = (sorted(next(iter(table.values()))) for table in (errors, source))
-    if mine != other:
-        raise InputError(f"source: expected severities {mine} as in errors, got {other}")
+    expected, severities = (sorted(next(iter(table.values()))) for table in (errors, source))
+    if severities != expected:
+        raise InputError(f"source: expected severities {expected} as in errors, got {severities}")
     perfect = [name for name, row in theirs.items() if sum(row) == 0]
     if perfect:
         raise InputError(f"source: expected some error on every corruption, got none on {', '.join(perfect)}")

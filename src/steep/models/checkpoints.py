@@ -296,40 +296,40 @@ def _stored(key: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
     return cast
 
 
-def _rename(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _rename(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Give the file's tensors the model's names, as far as a wrapper's prefix explains the difference.
 
     A prefix is taken off only if every name in the file has it, and put on only if it is a known shell around
     the model. Of those readings the one that fits most names wins and the plainest among equals, so a file that
     does not fit is reported by its real differences.
     """
-    own = next(iter(wanted), "")  # "" for a model without state, which then has no shell
+    name = next(iter(expected), "")  # "" for a model without state, which then has no shell
     shell = ""
-    while inner := next((s for s in _SHELLS if own.startswith(shell + s)), ""):
+    while inner := next((s for s in _SHELLS if name.startswith(shell + s)), ""):
         shell += inner
-    if not all(name.startswith(shell) for name in wanted):
+    if not all(name.startswith(shell) for name in expected):
         shell = ""
     first = next(iter(tensors))
     ends = [i + 1 for i, letter in enumerate(first) if letter == "."]
     cuts = [0] + [end for end in ends if all(name.startswith(first[:end]) for name in tensors)]
     readings = [{add + name[cut:]: tensors[name] for name in tensors} for add in ("", shell) for cut in cuts]
-    return max(readings, key=lambda names: len(names.keys() & wanted.keys()))
+    return max(readings, key=lambda names: len(names.keys() & expected.keys()))
 
 
-def _differences(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+def _differences(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
     """Say how the file and the model differ, one line for each kind."""
-    missing = [key for key in wanted if key not in found and key.rpartition(".")[2] != _COUNTER]
-    unexpected = [key for key in found if key not in wanted]
-    both = [key for key in wanted if key in found]
+    missing = [key for key in expected if key not in tensors and key.rpartition(".")[2] != _COUNTER]
+    unexpected = [key for key in tensors if key not in expected]
+    both = [key for key in expected if key in tensors]
     shapes = [
-        f"{key} {tuple(found[key].shape)} for {tuple(wanted[key].shape)}"
+        f"{key} {tuple(tensors[key].shape)} for {tuple(expected[key].shape)}"
         for key in both
-        if found[key].shape != wanted[key].shape
+        if tensors[key].shape != expected[key].shape
     ]
     kinds = [
-        f"{key} {found[key].dtype} for {wanted[key].dtype}"
+        f"{key} {tensors[key].dtype} for {expected[key].dtype}"
         for key in both
-        if found[key].is_floating_point() != wanted[key].is_floating_point() and key.rpartition(".")[2] != _COUNTER
+        if tensors[key].is_floating_point() != expected[key].is_floating_point() and key.rpartition(".")[2] != _COUNTER
     ]
     labelled = {
         "missing from the file": missing,
@@ -340,14 +340,14 @@ def _differences(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> l
     return [f"  {len(keys)} {label}: {_some(keys)}" for label, keys in labelled.items() if keys]
 
 
-def _misfits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
-    return _differences(_rename(tensors, wanted), wanted)
+def _misfits(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    return _differences(_rename(tensors, expected), expected)
 
 
 def _some(names: Iterable[str]) -> str:
-    every = list(names)
-    more = len(every) - _SHOWN
-    return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    listed = list(names)
+    more = len(listed) - _SHOWN
+    return ", ".join(listed[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _ordered(payload: bytes) -> bytes:

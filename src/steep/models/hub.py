@@ -2,8 +2,8 @@
 
 >>> from types import SimpleNamespace
 >>> processor = SimpleNamespace(image_mean=[0.5] * 3, image_std=[0.25] * 3, size={"height": 224, "width": 224})
->>> wanted(processor)
-Wants(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), size=224)
+>>> input_spec(processor)
+InputSpec(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), size=224)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Wants:
+class InputSpec:
     """Mean and deviation for images in [0, 1] (None: none is said), and the side of the pictures (None: any)."""
 
     mean: tuple[float, ...] | None = None
@@ -45,16 +45,16 @@ def normalized(model: nn.Module, like: object = None) -> Normalized:
     """
     if isinstance(model, Normalized):
         raise InputError("model: it has its normalisation already. Use it as it is")
-    told = wanted(model if like is None else like)
-    if told.mean is None or told.std is None:
+    spec = input_spec(model if like is None else like)
+    if spec.mean is None or spec.std is None:
         raise InputError(
             f"normalisation: {type(model if like is None else like).__name__} says none. Give an image processor, "
             "torchvision's weights or timm's data configuration, or numbers: steep.models.Normalized(model, mean, std)"
         )
-    return Normalized(model, told.mean, told.std)
+    return Normalized(model, spec.mean, spec.std)
 
 
-def wanted(like: object) -> Wants:
+def input_spec(like: object) -> InputSpec:
     """Read normalisation and size of pictures off an image processor, weights, transforms or a configuration."""
     if callable(getattr(like, "transforms", None)):  # a member of torchvision's weights
         like = like.transforms()  # type: ignore[attr-defined]
@@ -66,13 +66,13 @@ def wanted(like: object) -> Wants:
     if mean is None or std is None or get("do_normalize", True) is False:
         mean, std = _NONE
         if get("rescale_factor", None) is None:
-            return Wants(size=size)
+            return InputSpec(size=size)
     # transformers counts from pixels in 0–255, multiplies and perhaps moves by −1; ours are in [0, 1] already
     scale = 255 * float(get("rescale_factor", None) or 1 / 255) if get("do_rescale", True) is not False else 255.0
     moved = 1.0 if get("rescale_offset", False) else 0.0
     mean = tuple(_tidy((float(m) + moved) / scale) for m in mean)
     std = tuple(_tidy(float(s) / scale) for s in std)
-    return Wants(None, None, size) if (mean, std) == _NONE else Wants(mean, std, size)
+    return InputSpec(None, None, size) if (mean, std) == _NONE else InputSpec(mean, std, size)
 
 
 def _tidy(value: float) -> float:
@@ -84,12 +84,12 @@ def _side(get: Callable[..., Any], names: tuple[str, ...]) -> int | None:
     for name in names:
         if name == "crop_size" and get("do_center_crop", True) is False:
             continue
-        found = get(name, None)
-        if isinstance(found, Mapping) or hasattr(found, "height"):
-            ask = found.get if isinstance(found, Mapping) else lambda key, of=found: getattr(of, key, None)
-            found = ask("height") or ask("shortest_edge")
-        if isinstance(found, (tuple, list)) and found:
-            found = found[-1]
-        if isinstance(found, int) and found > 0:
-            return found
+        side = get(name, None)
+        if isinstance(side, Mapping) or hasattr(side, "height"):
+            ask = side.get if isinstance(side, Mapping) else lambda key, of=side: getattr(of, key, None)
+            side = ask("height") or ask("shortest_edge")
+        if isinstance(side, (tuple, list)) and side:
+            side = side[-1]
+        if isinstance(side, int) and side > 0:
+            return side
     return None

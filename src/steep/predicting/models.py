@@ -23,7 +23,7 @@ from steep import models, user_code
 from steep.data import default_root
 from steep.errors import CheckpointError, InputError, install_extra, unknown
 from steep.models import checkpoints
-from steep.models.hub import Wants, wanted
+from steep.models.hub import InputSpec, input_spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class LoadedModel:
 @dataclass(frozen=True)
 class _Built:
     model: nn.Module
-    wants: Wants = field(default_factory=Wants)  # what its library says of the pictures it was trained on
+    wants: InputSpec = field(default_factory=InputSpec)  # what its library says of the pictures it was trained on
     classes: tuple[str, ...] = ()
 
 
@@ -161,7 +161,7 @@ def _from_file(path: Path, factory: str, count: int) -> nn.Module:
 def _timm(name: str, count: int, pretrained: bool) -> _Built:
     timm = _import("timm")
     model = timm.create_model(name, pretrained=pretrained, **({"num_classes": count} if count else {}))
-    return _Built(model, wanted(model))
+    return _Built(model, input_spec(model))
 
 
 def _torchvision(name: str, count: int, pretrained: bool) -> _Built:
@@ -172,7 +172,7 @@ def _torchvision(name: str, count: int, pretrained: bool) -> _Built:
         raise InputError(f"num_classes: the pretrained {name} has {len(classes)}, got {count}")
     options = {} if pretrained or not count else {"num_classes": count}
     model = zoo.get_model(name, weights=default if pretrained else None, **options)
-    return _Built(model, wanted(default), classes)
+    return _Built(model, input_spec(default), classes)
 
 
 def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
@@ -186,9 +186,9 @@ def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
     else:
         model = auto.from_config(config, trust_remote_code=False)
     try:  # the file alone: the class that it names may need libraries of its own
-        wants = wanted(hub.ImageProcessingMixin.get_image_processor_dict(name)[0])
+        wants = input_spec(hub.ImageProcessingMixin.get_image_processor_dict(name)[0])
     except OSError:  # published without one
-        wants = Wants()
+        wants = InputSpec()
     if wants.size is None and isinstance(side := getattr(config, "image_size", None), int):
         wants = replace(wants, size=side)
     classes = tuple(str(config.id2label[i]) for i in range(config.num_labels))

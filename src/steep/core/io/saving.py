@@ -56,10 +56,13 @@ def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
     return tuple(decoded) if kind == "tuple" else decoded
 
 
-def refuse_other(saved: Mapping[str, Any], mine: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
-    """Refuse a state of another method, setting or source model; `model` is what moves of ours, before it moved."""
+def refuse_other(saved: Mapping[str, Any], identity: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
+    """Refuse a saved state of another method, setting or source model.
+
+    `identity` is what the saved state must agree on; `model` the tensors that adapt, as they are before adapting.
+    """
     other = "Give the model that the adaptation began with"
-    for what, expected in mine.items():
+    for what, expected in identity.items():
         if saved.get(what) != expected:
             if what == "source":
                 raise CheckpointError(
@@ -68,11 +71,11 @@ def refuse_other(saved: Mapping[str, Any], mine: Mapping[str, Any], model: Mappi
                 )
             raise CheckpointError(f"state: expected the {what} {expected}, got {saved.get(what)}")
     initial = saved.get("initial")
-    theirs = initial.get("model") if isinstance(initial, Mapping) else None
-    for name, own in model.items():
-        began = theirs.get(name) if isinstance(theirs, Mapping) else None  # a damaged state is found out later
-        if name.startswith(FLEETING) or not isinstance(began, Tensor) or began.shape != own.shape:
+    saved_model = initial.get("model") if isinstance(initial, Mapping) else None
+    for name, tensor in model.items():
+        began = saved_model.get(name) if isinstance(saved_model, Mapping) else None  # a damaged state fails later
+        if name.startswith(FLEETING) or not isinstance(began, Tensor) or began.shape != tensor.shape:
             continue
-        began = began.to(own)
-        if not ((began == own) | (began.isnan() & own.isnan())).all():
+        began = began.to(tensor)
+        if not ((began == tensor) | (began.isnan() & tensor.isnan())).all():
             raise CheckpointError(f"state: of another model: {name} is not that of the model given. {other}")

@@ -36,10 +36,10 @@ def _cifar_pickles(files: list[Path], key: str) -> Decoded:
             raise DataError(f"{file}: expected 'data' and {key!r}, found {sorted(batch)}")
         images.append(_planes(batch["data"], str(file)))
         try:
-            found = np.asarray(batch[key])
+            numbers = np.asarray(batch[key])
         except ValueError as error:
             raise DataError(f"{file}: its labels are not one list of numbers") from error
-        labels.append(as_labels(found, len(images[-1]), str(file)))
+        labels.append(as_labels(numbers, len(images[-1]), str(file)))
     return Decoded(np.concatenate(images), np.concatenate(labels))
 
 
@@ -79,15 +79,15 @@ def _grid_sheets(folder: Path, part: str) -> Decoded:
             raise DataError(f"{file}: {sheet.shape[1]} × {sheet.shape[0]} pixels are not a grid of 32 × 32 pictures")
         images.append(sheet.reshape(down, 32, across, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 32, 32, 3))
     file = folder / "labels.json"
-    found = read_json(file)
+    content = read_json(file)
     whole = np.concatenate(images)
-    return Decoded(whole, _json_labels(found.get(part) if isinstance(found, dict) else None, len(whole), file))
+    return Decoded(whole, _json_labels(content.get(part) if isinstance(content, dict) else None, len(whole), file))
 
 
-def _json_labels(found: object, count: int, where: Path) -> Labels:
-    if not isinstance(found, list) or not all(type(label) is int for label in found):
+def _json_labels(labels: object, count: int, where: Path) -> Labels:
+    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise DataError(f"{where}: expected a list of whole numbers")
-    return as_labels(np.asarray(found, np.int64), count, str(where))
+    return as_labels(np.asarray(labels, np.int64), count, str(where))
 
 
 _GRID = Layout(
