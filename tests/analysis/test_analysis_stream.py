@@ -20,7 +20,7 @@ from nets import images, net
 from steep.analysis import stream
 from steep.analysis.stream import Recorder, read
 from steep.cli import follow
-from steep.core.run.guard import Guard
+from steep.core.run.runner import Runner
 from steep.errors import DataError, InputError
 
 HYPER = {"tea": {"sgld_steps": 2, "buffer_size": 60}}
@@ -84,7 +84,7 @@ def test_a_step_the_guard_undid_stands_on_its_own_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bool
 ) -> None:
     if later:  # the host does not wait for the verdict, as on a GPU
-        monkeypatch.setattr(Guard, "asynchronous", ("cpu",))
+        monkeypatch.setattr(Runner, "asynchronous", ("cpu",))
     from steep.methods.tent import Tent
 
     step, count = Tent.step, 0

@@ -17,7 +17,7 @@ from steep.bench.rows import StoreError, read
 from steep.bench.sources import Disk
 from steep.bench.spec import Cell
 from steep.bench.store import Store
-from steep.core.run.guard import Guard
+from steep.core.run.runner import Runner
 from steep.data import ImageSet
 from steep.errors import InputError
 from steep.methods import METHODS
@@ -60,24 +60,24 @@ def test_a_row_that_cannot_be_stored_ends_the_bench_at_once(tmp_path: Path, monk
 
 @pytest.mark.parametrize("episodic", [False, True])
 def test_a_row_says_how_many_steps_the_guard_undid(episodic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Guard._judge
+    real = Runner._judge
     judged = 0
 
-    def harsh(self: Guard, *given: Any) -> Any:
+    def harsh(self: Runner, *given: Any) -> Any:
         nonlocal judged
         judged += 1
         verdict = real(self, *given)
         return verdict | True if judged % 2 else verdict  # every second step is called harmful
 
-    monkeypatch.setattr(Guard, "_judge", harsh)
+    monkeypatch.setattr(Runner, "_judge", harsh)
     cell = small(guard="skip", episodic=episodic)
     assert one.run(cell, Disk())["undone"] == 2  # steps 1 and 3 of three
     assert judged == 3
 
 
 def test_the_count_goes_on_over_a_reset_between_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Guard._judge
-    monkeypatch.setattr(Guard, "_judge", lambda self, *given: real(self, *given) | True)
+    real = Runner._judge
+    monkeypatch.setattr(Runner, "_judge", lambda self, *given: real(self, *given) | True)
     (cell,) = plan("digits-continual", sets=["weights=untrained"], only=["method=tent"], limit=20).cells
     stream = streaming.stream
     monkeypatch.setattr(streaming, "stream", lambda *a, **k: [replace(part, reset=True) for part in stream(*a, **k)])

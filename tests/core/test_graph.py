@@ -27,7 +27,7 @@ def adapter_for(method: str, model=None, **options) -> steep.Adapter:
 
 
 def recorded(adapter: steep.Adapter) -> int:
-    return len(adapter._graphs.recordings)
+    return len(adapter._runner.graphs.recordings)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_recording_that_cannot_begin_leaves_stream_and_random_numbers_usable()
         held = torch.zeros(4, device="cuda")
     del other  # its pool has no graph any more, but a tensor: torch refuses to share it
     by_hand, graph = adapter_for("tea"), adapter_for("tea", graph=True)
-    graph._graphs._pool = pool
+    graph._runner.graphs._pool = pool
     before = torch.cuda.current_stream()
     with pytest.warns(SteepWarning, match="cannot be recorded"):
         answers = [graph(images(seed=s)) for s in range(5)]

@@ -13,8 +13,8 @@ from torch import nn
 import steep
 from contract import identical
 from nets import images, net
-from steep.core.run import guard as guard_module
-from steep.core.run.guard import Guard
+from steep.core.run import runner as runner_module
+from steep.core.run.runner import Runner
 from steep.errors import GuardError, InputError, SteepWarning
 from steep.methods.tent import Tent
 
@@ -307,7 +307,7 @@ def test_threads_wait_for_each_other():
     batches = [images(seed=s) for s in range(24)]
     adapter = adapter_for("tent")
     seen: list[int] = []
-    original = adapter._guard.step
+    original = adapter._runner.run
 
     def watched(*args):
         seen.append(1)
@@ -317,7 +317,7 @@ def test_threads_wait_for_each_other():
         finally:
             seen.append(-1)
 
-    adapter._guard.step = watched
+    adapter._runner.run = watched
     answers: dict[int, torch.Tensor] = {}
     workers = [
         threading.Thread(target=lambda i=i: [answers.__setitem__(j, adapter(batches[j])) for j in range(i, 24, 4)])
@@ -381,7 +381,7 @@ def test_recover_replays_and_resumes():
     stopped = make()
     for s in range(87):
         stopped(rainbow(s)[0])
-    assert stopped._watch.recoveries > 0
+    assert stopped._runner.monitor.recoveries > 0
     resumed = make()
     resumed.load_state_dict(stopped.state_dict())
     assert all(torch.equal(resumed(rainbow(s)[0]), answers[s]) for s in range(87, 150))
@@ -448,7 +448,7 @@ def test_quiet_data_does_not_freeze_the_model(method):
         adapter(images(seed=s) + 10)
     for s in range(60):
         adapter(images(seed=s))
-    assert adapter.last.undone <= guard_module.PATIENCE
+    assert adapter.last.undone <= runner_module.PATIENCE
     assert adapter.last.skipped is None
 
 
@@ -487,7 +487,7 @@ class Poison(Tent):
 
 def test_a_verdict_read_late_undoes_just_the_same(monkeypatch):
     """What a GPU does, on the CPU: the device reverts at once, the host when the next batch comes."""
-    monkeypatch.setattr(Guard, "asynchronous", ("cpu",))
+    monkeypatch.setattr(Runner, "asynchronous", ("cpu",))
     for method in MOVING:
         for guard in ("skip", "recover"):
             hyper = {"source": [rainbow(0)[0]], **QUICK.get(method, {}), "guard": guard}
@@ -500,8 +500,8 @@ def test_a_verdict_read_late_undoes_just_the_same(monkeypatch):
             state, other = late.state_dict()["state"], twin.state_dict()["state"]
             assert identical(state, other)
             assert late.last.undone in (0, 3)
-            if guard == "recover" and late._watch.mean is not None:
-                assert torch.isfinite(late._watch.mean).all()
+            if guard == "recover" and late._runner.monitor.mean is not None:
+                assert torch.isfinite(late._runner.monitor.mean).all()
 
 
 def test_dua_is_whole_after_a_failure(monkeypatch):
@@ -624,7 +624,7 @@ def test_no_guard_lets_memory_grow(guard):
     adapter = adapter_for("tea", guard=guard)
     for s in range(5):
         adapter(images(seed=s))
-    assert len(adapter._state.buffer._overwritten) <= 1
+    assert len(adapter._state.buffer.journal or []) <= 1
 
 
 def test_the_first_step_that_is_not_finite_is_warned_about():

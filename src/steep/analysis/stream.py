@@ -30,7 +30,7 @@ from steep.analysis.spec import VERSION
 from steep.bench.rows import Row, encode
 from steep.core.adapter import Adapter
 from steep.core.losses import energy, entropy
-from steep.core.run.guard import REASONS
+from steep.core.run.runner import REASONS
 from steep.errors import DataError, InputError
 from steep.files import explained, make_folder
 

@@ -18,7 +18,7 @@ from steep.bench.sources import UNTRAINED
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
 from steep.bench.weights import find_weights, missing_weights, weights_sha256
 from steep.core.constraints import Choice, Constraint, Real, Whole
-from steep.core.run.guard import MODES
+from steep.core.settings import GUARDS
 from steep.data import NAMES, PROTOCOLS
 from steep.data.known import data_set
 from steep.errors import InputError, UnknownNameError, unknown
@@ -36,7 +36,7 @@ _RUN: dict[str, Constraint] = {
     "steps": Whole(least=1),
     "episodic": FLAG,
     "predict": Choice("before", "after"),
-    "guard": Choice(*MODES),
+    "guard": Choice(*GUARDS),
     "seeds": options.Seeds(),
     "settings": Many(Choice("paper", "tuned")),
 }

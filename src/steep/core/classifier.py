@@ -21,13 +21,14 @@ from steep.core.run.precision import arrange, half_precision, lower
 from steep.core.run.recompute import recomputed
 from steep.errors import CheckpointError, FallbackWarning, InputError
 
+FAR = 1e3  # images lie in [0, 1], normalised ones within a few units of it: beyond this nothing is an image
 MOST_SHAPES = 8  # that one adapter compiles for
 FLEETING = "~"  # begins the name of a buffer that the model itself does not save
 MOST_PROGRAMS = 256  # that torch keeps of the forward pass, those of all adapters of the process counted together
 T = TypeVar("T")
 
 
-def copied(tree: T) -> T:
+def copy_tensors(tree: T) -> T:
     """Copy every tensor in nested dicts and lists, bit for bit, with few kernels where there are many tensors."""
     leaves, shape = pytree.tree_flatten(tree)
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
@@ -60,7 +61,42 @@ class Classifier(nn.Module):
         self.batches = 0  # answered so far
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self._first_seen: dict[torch.Size, int] = {}  # in which batch
-        self._places: list[tuple[str, dict[str, Any], str]] | None = None
+        self._known_places: list[tuple[str, dict[str, Any], str]] | None = None
+
+    def check_images(self, x: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
+        """Refuse what is no batch of images, and bring the rest to the model's device and dtype.
+
+        The second value is None for a batch of good images. With `keep_bad`, one with bad images among them is returned
+        with a mask of the good ones instead of being refused.
+        """
+        like = self.anchor()
+        if not isinstance(x, Tensor):
+            raise InputError(f"images: expected a torch.Tensor (B, C, H, W), got {type(x).__name__}")
+        if x.is_meta or x.layout != torch.strided:
+            raise InputError(f"images: expected a dense tensor with values, got a {x.device} {x.layout} one")
+        if x.ndim not in (4, 5):
+            hint = " One image? Give it a batch of its own: x[None]." if x.ndim == 3 else ""
+            raise InputError(f"images: expected (B, C, H, W), got {tuple(x.shape)}.{hint}")
+        if not x.is_floating_point():
+            raise InputError(
+                f"images: expected floating point in [0, 1], got {x.dtype}. Convert first: x.float() / 255."
+            )
+        if x.numel() == 0:
+            raise InputError(f"images: expected at least one, got the shape {tuple(x.shape)}")
+        x = x.detach()
+        good = (x.abs() <= FAR).flatten(1).all(dim=1)  # false for NaN too; on the batch's own device, before it moves
+        all_good = bool(good.all())
+        x = x.to(like.device, like.dtype)
+        if x.is_inference():
+            x = x.clone()  # autograd cannot save a tensor that was made under inference_mode
+        if all_good:
+            return x, None
+        if not keep_bad:
+            raise InputError(
+                f"images: expected finite values within ±{FAR:g}, got NaN, Inf or more in {int((~good).sum())} of "
+                f"{len(x)} images. bad_images='nan' adapts on the others and answers NaN for these."
+            )
+        return x, good.to(like.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits in float32 (float64 for a float64 model)."""
@@ -142,27 +178,29 @@ class Classifier(nn.Module):
         One that the model does not save begins with FLEETING: it may be a grid for the image size at hand, say, which
         is made anew, in another shape, when images of another size come.
         """
-        if self._places is None:  # walking a large model takes longer than a small step of it
-            self._places = [
-                (FLEETING * (name in fleeting) + (f"{path}.{name}" if path else name), held, name)
+        # looked up anew: a forward may put another tensor in a buffer's place
+        return {path: tensors[name] for path, tensors, name in self._places() if tensors[name] is not None}
+
+    def slots(self) -> list[tuple[dict[str, Any], str, Tensor | None]]:
+        """Which module's table has what may move, under which name, and the tensor that is there now."""
+        return [(tensors, name, tensors[name]) for _, tensors, name in self._places()]
+
+    def _places(self) -> list[tuple[str, dict[str, Any], str]]:
+        if self._known_places is None:  # walking a large model takes longer than a small step of it
+            self._known_places = [
+                (FLEETING * (name in fleeting) + (f"{path}.{name}" if path else name), tensors, name)
                 for kind in ("_parameters", "_buffers")
                 for path, module in self.net.named_modules()
-                for held, fleeting in [(getattr(module, kind), module._non_persistent_buffers_set)]
-                for name, tensor in held.items()
+                for tensors, fleeting in [(getattr(module, kind), module._non_persistent_buffers_set)]
+                for name, tensor in tensors.items()
                 if tensor is not None and (kind == "_buffers" or tensor.requires_grad)
             ]
-            self._places.sort(key=lambda place: place[0].startswith(FLEETING))  # what may change its shape comes last
-        # looked up anew: a forward may put another tensor in a buffer's place
-        return {path: held[name] for path, held, name in self._places if held[name] is not None}
-
-    def places(self) -> list[tuple[dict[str, Any], str, Tensor | None]]:
-        """Where what may move is held, and what is there now."""
-        self.moving()
-        return [(held, name, held[name]) for _, held, name in self._places or []]
+            self._known_places.sort(key=lambda place: place[0].startswith(FLEETING))  # these may change shape: last
+        return self._known_places
 
     def look_again(self) -> None:
         """Find anew what may move, after a choice of parameters."""
-        self._places = None
+        self._known_places = None
 
     def forget_gradients(self) -> None:
         """Clear what a step that did not end well has left behind: the next one would add to it."""
@@ -171,13 +209,13 @@ class Classifier(nn.Module):
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copy what may move. Frozen weights are not repeated."""
-        return copied(self.moving())
+        return copy_tensors(self.moving())
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         """Bring back a snapshot, in place and bit for bit; what is fleeting, where it is still of that shape."""
         moving = self.moving()
-        shapes, theirs = ({name: tuple(t.shape) for name, t in own.items()} for own in (moving, saved))
+        shapes, theirs = ({name: tuple(t.shape) for name, t in each.items()} for each in (moving, saved))
         apart = {name for name in shapes.keys() | theirs.keys() if shapes.get(name) != theirs.get(name)}
         if differ := sorted(name for name in apart if not name.startswith(FLEETING)):
             raise CheckpointError(f"adapter state of another model or setting: {differ[:8]} do not match")
@@ -186,7 +224,7 @@ class Classifier(nn.Module):
                 tensor.copy_(saved[name])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_compiled": None, "_places": None}
+        return {**vars(self), "_compiled": None, "_known_places": None}
 
     def fingerprint(self) -> str:
         """Tell source models apart: names, shapes and a checksum of all weights that do not move."""

@@ -72,7 +72,8 @@ class ReplayBuffer:
     def __init__(self, size: int | None, start: tuple[float, float] = (-1.0, 1.0), restart: float = 0.05) -> None:
         self.size, self.start, self.restart = size, start, restart
         self.images: Tensor | None = None  # (size, C, H, W)
-        self._overwritten: list[tuple[Tensor, Tensor]] = []  # places and chains since the last mark
+        # (images, places, chains there before) of each write since a snapshot was taken, far less than a copy of all
+        self.journal: list[tuple[Tensor, Tensor, Tensor]] | None = None
 
     def draw(self, n: int, like: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Take n chains shaped like the images given, a share `restart` of them fresh; and where they wait."""
@@ -103,7 +104,8 @@ class ReplayBuffer:
         """Let the chains wait where they came from; those beyond the buffer's size have no place."""
         if self.images is None:
             raise InputError("buffer: expected a draw before chains are put back")
-        self._overwritten.append((where, self.images[where]))
+        if self.journal is not None:
+            self.journal.append((self.images, where, self.images[where]))
         self.images[where] = chains[: len(where)]
 
     def _size(self, n: int, like: Tensor) -> int:
@@ -123,35 +125,11 @@ class ReplayBuffer:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring copied chains back, or none."""
         images = saved["images"]
-        if images is not None and self.images is not None and images.shape == self.images.shape:
-            self.images.copy_(images)
-        else:
-            self.images = None if images is None else images.clone()
-        self._overwritten = []
+        self.images = None if images is None else images.clone()  # not in place: then this is undone by reference
 
     def tensors(self) -> list[Tensor | None]:
-        """Show the tensors in use, for a recorded graph to find moved."""
+        """List the tensors in use: a recorded graph must notice when one is replaced."""
         return [self.images]
-
-    def mark(self) -> bool:
-        """Begin to remember what is overwritten: far less than a copy of all chains."""
-        self._overwritten = []
-        return self.images is not None
-
-    def revert(self, taken: bool) -> None:
-        """Put back what was overwritten since `mark()`."""
-        if not taken or self.images is None:
-            self.images = None
-        else:
-            for where, chains in reversed(self._overwritten):
-                self.images[where] = chains
-        self._overwritten = []
-
-    def revert_where(self, bad: Tensor) -> None:
-        """Like `revert`, where a flag on the device says so: the host need not know yet."""
-        for where, chains in reversed(self._overwritten):
-            if self.images is not None:
-                self.images[where] = torch.where(bad, chains, self.images[where])
 
 
 def sample(

@@ -9,13 +9,13 @@ import abc
 import enum
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from steep.core.classifier import Classifier, SourceModel, copied
+from steep.core.classifier import Classifier, SourceModel, copy_tensors
 from steep.core.constraints import constraints_of
 from steep.core.layers import Params
 from steep.errors import CheckpointError, InputError
@@ -42,7 +42,7 @@ class Need(enum.Enum):
 
 
 class Step(NamedTuple):
-    """What one step did. Numbers stay on the device as tensors, so nobody waits for them who does not ask."""
+    """What one step did. Numbers stay on the device as tensors: only reading them makes the host wait."""
 
     logits: Tensor  # (B, K) of the forward before the update
     loss: Tensor | None = None
@@ -51,31 +51,29 @@ class Step(NamedTuple):
     moved: bool = True  # False: the model is as before, and so are its predictions
     leap: Tensor | bool = False  # True: a large move on purpose, such as a return to the source model
     note: str | None = None  # what a reader of the log should know; of a leap on the device, if it happened
-    reason_if_unused: str | None = None  # why, if `used` turns out to be 0: "no reliable image"
+    reason_if_unused: str | None = None  # why `used` is 0, where it is: "no reliable image"
 
 
 @dataclass
 class State:
     """Everything of a method that moves. Each field is saved, restored and reset; there is no other memory.
 
-    A field may be a Classifier, an optimiser, a torch.Generator, a tensor, a list of tensors, a number, None, or
-    anything else with `snapshot()` and `restore()`; and `tensors()`, which lists its tensors, if graphs are to work.
+    A field may be a Classifier, an optimiser, a torch.Generator, a tensor, a list of tensors, a number, None, or a
+    memory: anything with `snapshot()` and `restore()`. For graphs a memory lists its tensors in `tensors()`. One that
+    is too large to be copied before every step has a `journal`: unless that is None, it appends (tensor, index,
+    tensor[index]) before it writes to tensor[index], and `restore()` puts other tensors in place of its own.
     """
 
     model: Classifier
 
-    def parts(self) -> dict[str, Any]:
-        """Every field by its name, as it is."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
     def snapshot(self) -> dict[str, Any]:
         """Copy every field into plain data that `torch.save` can write."""
-        return {name: _saved(value) for name, value in self.parts().items()}
+        return {name: _saved(value) for name, value in vars(self).items()}
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""
-        parts = self.parts()
+        parts = dict(vars(self))
         if set(parts) != set(saved):
             raise CheckpointError(f"method state: expected the fields {sorted(parts)}, got {sorted(saved)}")
         device = self.model.anchor().device
@@ -87,7 +85,7 @@ def _saved(value: Any) -> Any:
     if hasattr(value, "snapshot"):
         return value.snapshot()
     if isinstance(value, torch.optim.Optimizer):
-        return copied(value.state_dict())
+        return copy_tensors(value.state_dict())
     if isinstance(value, torch.Generator):
         return value.get_state()
     if isinstance(value, Tensor):
@@ -124,12 +122,12 @@ def _restored(current: Any, saved: Any, device: torch.device) -> Any:
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
     how = [{k: v for k, v in g.items() if k in ("fused", "foreach", "capturable")} for g in optimizer.param_groups]
-    before = {p: dict(kept) for p, kept in optimizer.state.items()}
-    optimizer.load_state_dict(copied(dict(saved)))  # torch keeps the tensors it is given
-    for group, mine in zip(optimizer.param_groups, how, strict=True):
-        group.update(mine)  # how to compute is the device's matter, not the file's
-    for p, kept in before.items():
-        for name, tensor in kept.items():
+    before = {p: dict(entries) for p, entries in optimizer.state.items()}
+    optimizer.load_state_dict(copy_tensors(dict(saved)))  # torch keeps the tensors that it gets
+    for group, settings in zip(optimizer.param_groups, how, strict=True):
+        group.update(settings)  # how to compute depends on this device, not on the file
+    for p, entries in before.items():
+        for name, tensor in entries.items():
             new = optimizer.state.get(p, {}).get(name)
             if isinstance(tensor, Tensor) and isinstance(new, Tensor) and tensor.shape == new.shape:
                 optimizer.state[p][name] = tensor.copy_(new)

@@ -22,6 +22,7 @@ from steep.core.adapter import Adapter, Callback
 from steep.core.dist.group import Distributed
 from steep.core.io import arguments, saving
 from steep.core.method import Method, Moment
+from steep.core.settings import Behaviour, Execution
 from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.bn import BN
 from steep.methods.dua import Dua
@@ -102,17 +103,15 @@ def resume(
     with arguments.left_alone_if_refused(arguments.checked(model)) if inplace else nullcontext():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SteepWarning)  # eata's source images: what they taught is in the file
-            adapter = Adapter(
-                model,
-                method,
+            execution = Execution(
                 device=device,
                 compile=compile,
                 graph=graph,
                 recompute=recompute,
                 inplace=inplace,
                 distributed=distributed,
-                **saved["options"],
             )
+            adapter = Adapter(model, method, Behaviour(**saved["options"]), execution)
         adapter.load_state_dict(saved)
     return adapter
 
@@ -178,26 +177,25 @@ def adapt(
     >>> logits.shape, adapter.last.used, adapter.last.skipped
     (torch.Size([16, 10]), 16, None)
     """
-    return Adapter(
-        model,
-        make(method, setting, **hyper),
+    behaviour = Behaviour(
         steps=steps,
         episodic=episodic,
         predict=predict,
         seed=seed,
-        device=device,
         precision=precision,
         guard=guard,
         bad_images=bad_images,
         deterministic=deterministic,
+    )
+    execution = Execution(
+        device=device,
         compile=compile,
         graph=graph,
         recompute=recompute,
         inplace=inplace,
         distributed=distributed,
-        source=source,
-        callbacks=callbacks,
     )
+    return Adapter(model, make(method, setting, **hyper), behaviour, execution, source=source, callbacks=callbacks)
 
 
 __all__ = ["METHODS", "SOURCE", "adapt", "find", "look_of", "make", "register", "resume"]

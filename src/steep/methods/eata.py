@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from steep.core.classifier import Classifier, SourceModel
 from steep.core.constraints import Real, Whole, hyper
-from steep.core.io.images import checked, images_of
+from steep.core.io.images import images_of
 from steep.core.method import Look, Moment, Need
 from steep.errors import InputError, SteepWarning
 from steep.methods.eta import Eta, EtaState
@@ -74,11 +74,10 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     params = list(model.adapted().values())
     total = [torch.zeros_like(p) for p in params]
     seen = count = 0
-    like = model.anchor()
     if isinstance(batches, Tensor):
         raise InputError("source: expected batches of images, got one tensor. Give a list of them: [x]")
     for batch in batches:
-        x, _ = checked(images_of(batch), like, keep_bad=False)
+        x, _ = model.check_images(images_of(batch), keep_bad=False)
         logits = model(x[: images - seen])
         loss = cross_entropy(logits, logits.detach().argmax(dim=1))
         for t, g in zip(total, torch.autograd.grad(loss, params, allow_unused=True), strict=True):

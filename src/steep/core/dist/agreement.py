@@ -55,28 +55,28 @@ def reach(
             seen.add(x.shape[1:])
     except torch.cuda.OutOfMemoryError as out:
         status, error = (NO_MEMORY, None) if pieces else (REFUSED, out)
-    except Exception as found:
-        status, error = REFUSED, found
+    except Exception as refusal:
+        status, error = REFUSED, refusal
     padding = [0] * (_DIMENSIONS - len(shape))
     count = len(x) if status != REFUSED else 0
-    told = group.exchange([status, same, count, len(shape), *shape, *padding])
-    if any(row[0] == REFUSED for row in told):
-        _refuse(group, told, error)
-    if len({row[1] for row in told}) > 1:
+    rows = group.exchange([status, same, count, len(shape), *shape, *padding])
+    if any(row[0] == REFUSED for row in rows):
+        _refuse(group, rows, error)
+    if len({row[1] for row in rows}) > 1:
         raise InputError(
             "distributed: the ranks' adapters are not the same. All need one model with the same weights, one method "
             "with the same options, and the same reset() and load_state_dict() calls"
         )
-    shapes = {tuple(row[4 : 4 + row[3]]) for row in told if row[3]}
+    shapes = {tuple(row[4 : 4 + row[3]]) for row in rows if row[3]}
     if not shapes:
         raise InputError("images: expected at least one on some rank, got none on any")
     if len(shapes) > 1:
         raise InputError(f"images: expected one shape on all ranks, got {sorted(shapes)}")
     if not shape:
         x = x.new_empty((0, *shapes.pop()))
-    counts = tuple(row[2] for row in told)
+    counts = tuple(row[2] for row in rows)
     good = torch.ones(len(x), dtype=torch.bool, device=x.device) if good is None else good
-    return Part(x, good, Scope(group, counts), all(row[0] == FINE for row in told))
+    return Part(x, good, Scope(group, counts), all(row[0] == FINE for row in rows))
 
 
 def fingerprint(state: State, method: Method[Any], options: Mapping[str, Any]) -> int:
@@ -92,13 +92,13 @@ def _checked(x: Tensor, model: Classifier, keep_bad: bool) -> tuple[Tensor, Tens
     like = model.anchor()
     if isinstance(x, Tensor) and x.ndim and len(x) == 0:
         return like.new_empty(0), None
-    return images.checked(x, like, keep_bad=keep_bad)
+    return model.check_images(x, keep_bad=keep_bad)
 
 
-def _refuse(group: Group, told: list[list[int]], error: Exception | None) -> None:
+def _refuse(group: Group, rows: list[list[int]], error: Exception | None) -> None:
     """Raise on all ranks: the error itself where it arose, its words on the others."""
     texts = group.exchange_text("" if error is None else f"{type(error).__name__}: {error}")
     if error is not None:
         raise error
-    refused = [rank for rank, row in enumerate(told) if row[0] == REFUSED]
+    refused = [rank for rank, row in enumerate(rows) if row[0] == REFUSED]
     raise InputError(f"images: refused on rank {refused[0]}, so no rank adapts on this batch. {texts[refused[0]]}")

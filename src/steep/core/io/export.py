@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core.classifier import Classifier
 from steep.core.io.arguments import copy_of
-from steep.core.io.images import checked, explain_forward_error, images_of
+from steep.core.io.images import explain_forward_error, images_of
 from steep.core.layers import FULL_BATCH, _mix_small_batches, batch_norms, use_source_statistics
 from steep.core.run import precision
 from steep.errors import InputError
@@ -85,7 +85,7 @@ def _measure(
     hooks = [layer.register_forward_pre_hook(look, prepend=True) for layer in layers]
     model.compile_forward = False  # a compiled forward would have to be compiled again for the hooks
     for batch in [images] if isinstance(images, Tensor) else images:
-        x, good = checked(images_of(batch), model.anchor(), keep_bad=keep_bad)
+        x, good = model.check_images(images_of(batch), keep_bad=keep_bad)
         x = x if good is None else x[good]
         ran.clear()
         if len(x):

@@ -1,4 +1,4 @@
-"""What a batch of images must be, and what is done about one that is not."""
+"""Try a model on images it has not met before, and say what is wrong with either."""
 
 from __future__ import annotations
 
@@ -15,40 +15,6 @@ from steep.core.io import input_scale
 from steep.errors import InputError, SteepWarning
 
 FLAT = 1e-2  # how far half precision takes the sum of a softmax from one
-FAR = 1e3  # images lie in [0, 1], normalised ones within a few units of it: beyond this nothing is an image
-
-
-def checked(x: Tensor, like: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
-    """Refuse what cannot be adapted on, before anything has changed; bring the rest to the model's device and dtype.
-
-    The second value is None for a batch of good images. With `keep_bad`, one with bad images among them is returned
-    with a mask of the good ones instead of being refused.
-    """
-    if not isinstance(x, Tensor):
-        raise InputError(f"images: expected a torch.Tensor (B, C, H, W), got {type(x).__name__}")
-    if x.is_meta or x.layout != torch.strided:
-        raise InputError(f"images: expected a dense tensor with values, got a {x.device} {x.layout} one")
-    if x.ndim not in (4, 5):
-        hint = " One image? Give it a batch of its own: x[None]." if x.ndim == 3 else ""
-        raise InputError(f"images: expected (B, C, H, W), got {tuple(x.shape)}.{hint}")
-    if not x.is_floating_point():
-        raise InputError(f"images: expected floating point in [0, 1], got {x.dtype}. Convert first: x.float() / 255.")
-    if x.numel() == 0:
-        raise InputError(f"images: expected at least one, got the shape {tuple(x.shape)}")
-    x = x.detach()
-    good = (x.abs() <= FAR).flatten(1).all(dim=1)  # false for NaN too; on the batch's own device, before it moves
-    all_good = bool(good.all())
-    x = x.to(like.device, like.dtype)
-    if x.is_inference():
-        x = x.clone()  # autograd cannot save a tensor that was made under inference_mode
-    if all_good:
-        return x, None
-    if not keep_bad:
-        raise InputError(
-            f"images: expected finite values within ±{FAR:g}, got NaN, Inf or more in {int((~good).sum())} of {len(x)} "
-            "images. bad_images='nan' adapts on the others and answers NaN for these."
-        )
-    return x, good.to(like.device)
 
 
 def images_of(batch: Any) -> Any:

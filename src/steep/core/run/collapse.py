@@ -1,27 +1,25 @@
 """Slow collapse: every step is healthy, and yet the model forgets all classes but a few.
 
-`guard="recover"` watches the answers: how many classes they still use, how sure they are, and how far the energy of the
-model's samples runs away from that of the test images, each against what is usual on this stream. What is usual is the
-source model's to say, which answers the first batches too: a model that has collapsed by then would say that it is.
+`guard="recover"` watches the answers: how many classes they use, how sure they are, and how far the energy of the
+model's samples is from that of the test images. The baseline is the source model's answers to the first 50 batches; a
+model that has collapsed by then would be a bad one.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from steep.core.batch import mean
-from steep.core.classifier import copied
-from steep.core.dist.group import SCOPE
 from steep.core.losses import entropy
 from steep.core.method import Method, State
-from steep.core.run.guard import must_propagate
-from steep.core.run.snapshot import DeviceSnapshot
+from steep.core.run.failures import must_propagate
+from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.errors import CheckpointError, SteepWarning
 
 PERIOD = 10  # batches between two looks; only a look makes the host wait
@@ -41,18 +39,21 @@ RESTING = "resting: the model had collapsed soon after it began to adapt"
 
 
 class CollapseMonitor:
-    """Looks at the answers of one adapter and brings the model back: to its last healthy state, or to the source."""
+    """Watches the answers of one adapter and brings the model back: to its last healthy state, or to the source.
+
+    Its attributes are what is saved. They are replaced and never written to, so a shallow copy of them is a snapshot.
+    """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing yet."""
+        """Start again with nothing known."""
         self.batches = 0
         self.mean: Tensor | None = None  # (K + 2,): mean prediction, entropy, energy gap, as running averages
         self.source: Tensor | None = None  # the same of the source model's answers to the first batches
         self.usual: list[float] | None = None  # effective classes, entropy, gap of a healthy model
-        self.healthy: dict[str, Any] | None = None  # the one snapshot
+        self.healthy: dict[str, Any] | None = None  # the one snapshot of the state
         self.looked = 0  # times, in all
         self.looks = 0  # since the last recovery
         self.recoveries = 0
@@ -61,28 +62,33 @@ class CollapseMonitor:
         self.rest = 0  # batches still to be answered without adapting
 
     def consume_rest_batch(self) -> bool:
-        """Count one batch: whether it is to be answered without adapting."""
-        if not self.rest:
-            return False
-        self.rest -= 1
-        return True
+        """Take one off the batches to be answered without adapting; False if there are none."""
+        self.rest, resting = max(0, self.rest - 1), self.rest > 0
+        return resting
+
+    @property
+    def wants_source_answer(self) -> bool:
+        """Whether the source model is to answer this batch too."""
+        return self.asking and self.batches < FIRST * PERIOD
 
     @torch.no_grad()
-    def ask(self, method: Method[Any], state: State, initial: Mapping[str, Any], x: Tensor) -> None:
-        """Let the source model answer one of the first batches too, and leave the adapted one as it is."""
-        if not self.asking or self.batches >= FIRST * PERIOD:
-            return
+    def ask_source_model(
+        self, method: Method[Any], state: State, initial: Mapping[str, Any], x: Tensor, *, alone: bool
+    ) -> None:
+        """Let the source model answer these images too, and leave the adapted one as it is."""
         try:
-            adapted = DeviceSnapshot(state)
+            adapted, host = DeviceSnapshot(state), HostSnapshot(state)
             try:
                 state.model.restore(initial["model"])
                 with state.model.uncompiled():
-                    self.source = _followed(self.source, method.predict(state, x), None)
+                    logits = method.predict(state, x)
             finally:
                 adapted.revert()
+                host.revert(state)
+            self.source = _update_average(self.source, logits, None)
         except Exception as error:  # the batch has its answer already: it goes without a second opinion
-            full = isinstance(error, torch.cuda.OutOfMemoryError) and SCOPE.get() is None  # ranks must stay in step
-            if must_propagate(error) and not full:
+            no_room = isinstance(error, torch.cuda.OutOfMemoryError) and alone  # ranks must stay in step
+            if must_propagate(error, alone=alone) and not no_room:
                 raise
             self.asking = False
             warnings.warn(
@@ -92,31 +98,27 @@ class CollapseMonitor:
                 stacklevel=2,
             )
 
-    @torch.no_grad()
-    def look(
-        self, state: State, initial: Mapping[str, Any], logits: Tensor, gap: Tensor | None, settle: Callable[[], None]
-    ) -> str | None:
-        """Take in one answer; every PERIOD batches judge, and recover if need be. Says what it did.
-
-        `settle` ends the last step, which must be over before the state is copied or replaced.
-        """
-        self.mean = _followed(self.mean, logits, gap)
+    def add_answer(self, logits: Tensor, gap: Tensor | None) -> bool:
+        """Take in the adapted model's answer to a batch; True if it is time for `look`."""
+        self.mean = _update_average(self.mean, logits, gap)
         self.batches += 1
-        if self.batches % PERIOD:
-            return None
-        settle()
+        return self.batches % PERIOD == 0
+
+    @torch.no_grad()
+    def look(self, state: State, initial: Mapping[str, Any]) -> str | None:
+        """Judge the answers so far, and recover if need be. Returns what was done. This waits for the device."""
         self.looks += 1
-        if not bool(self.mean.isfinite().all()):
+        if self.mean is None or not bool(self.mean.isfinite().all()):
             self.mean = None
             return None
-        seen = _read(self.mean)
+        now = _read(self.mean)
         self.looked += 1
-        usual = self._usual_now(seen)
-        reason = _collapsed(seen, usual, len(self.mean) - 2)
+        usual = self._usual_now(now)
+        reason = _collapsed(now, usual, len(self.mean) - 2)
         if reason is None:
             if self.looked > FIRST:
-                self.usual = _towards(usual, seen, PACE)
-            if seen[0] >= WELL * usual[0] and seen[1] <= CALM * usual[1] + 0.05:
+                self.usual = _towards(usual, now, PACE)
+            if now[0] >= WELL * usual[0] and now[1] <= CALM * usual[1] + 0.05:
                 self.healthy = state.snapshot()
             return None
         soon = self.looks <= SOON
@@ -129,27 +131,28 @@ class CollapseMonitor:
         self.mean, self.source, self.looks, self.recoveries = None, None, 0, self.recoveries + 1
         return f"recovered {'the source model' if again else 'the last healthy state'}: {reason}"
 
-    def _usual_now(self, seen: list[float]) -> list[float]:
-        """What to compare with: at first the source model's answers to the same images, later their mean."""
+    def _usual_now(self, now: list[float]) -> list[float]:
+        """Say what to compare with: at first the source model's answers to the same images, later their mean."""
         if self.looked > FIRST and self.usual is not None:
             return self.usual
-        known = seen if self.source is None or not bool(self.source.isfinite().all()) else _read(self.source)
-        now = [*known[:2], min(seen[2], LEAST_GAP)]  # the source model draws no samples
-        self.usual = _towards(self.usual or now, now, 1 / self.looked)
-        return now
+        known = now if self.source is None or not bool(self.source.isfinite().all()) else _read(self.source)
+        usual = [*known[:2], min(now[2], LEAST_GAP)]  # the source model draws no samples
+        self.usual = _towards(self.usual or usual, usual, 1 / self.looked)
+        return usual
 
     def snapshot(self) -> dict[str, Any]:
-        """Copy everything known."""
+        """Everything known, by reference."""
         return dict(vars(self))
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Bring back what was known."""
+        """Bring back a snapshot, from a file or not."""
         if set(saved) != set(vars(self)):
             raise CheckpointError(f"watch: expected {sorted(vars(self))}, got {sorted(saved)}")
-        vars(self).update(copied(dict(saved)))
+        vars(self).update(saved)
 
 
-def _followed(mean_so_far: Tensor | None, logits: Tensor, gap: Tensor | None) -> Tensor:
+@torch.no_grad()
+def _update_average(mean_so_far: Tensor | None, logits: Tensor, gap: Tensor | None) -> Tensor:
     """Let a running average (K + 2,) take in one answer, on the device."""
     now = torch.cat(
         [

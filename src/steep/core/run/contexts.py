@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
+from steep.core.run.failures import is_nondeterminism
 from steep.errors import InputError
 
 
@@ -45,7 +46,7 @@ def kernels(fastest: bool, deterministic: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not deterministic or "deterministic" not in str(error):
+        if not (deterministic and is_nondeterminism(error)):
             raise
         raise InputError(f"deterministic=True: an operation of this model cannot be: {error}") from error
     finally:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from steep.core.classifier import Classifier
-from steep.core.method import Method, State
+from steep.core.method import State
 from steep.core.run.snapshot import HostSnapshot, tensors
 from steep.errors import FallbackWarning
 
@@ -34,11 +34,25 @@ class Recording:
     images: Tensor  # what it reads
     result: Any  # what it writes, the same tensors each time
     addresses: list[int]
-    buffers: list[Tensor]  # kept: it reads those, too, that the model replaces when images of another size come
+    buffers: list[Tensor]  # kept alive: it reads those, too, that the model replaces for images of another size
+    done: Tensor  # how often the device has done the work
+    launched: int = 0  # how often the host has asked for it
+
+    def replay(self, x: Tensor) -> Any:
+        """Do the work on the images x. The next replay overwrites the result."""
+        self.images.copy_(x)
+        self.launched += 1
+        self.graph.replay()
+        return self.result
+
+    def done_since(self, launched: int) -> bool:
+        """Ask the device whether it has done the work since: an interrupt may have come just before the launch."""
+        self.launched = int(self.done)
+        return self.launched > launched
 
 
 class Graphs:
-    """The recordings of one adapter; without `enabled`, or off a GPU, work is simply done."""
+    """The recordings of one adapter."""
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
@@ -46,67 +60,58 @@ class Graphs:
         self._times: dict[Any, int] = {}
         self._pool: Any = None
 
-    def run(self, name: str, method: Method[Any], state: State, work: Work, x: Tensor) -> Any:
-        """Do the work on the images x, or repeat it. Tensors of the result are overwritten by the next call."""
-        if not (self.enabled and x.is_cuda and method.repeats(state)):
-            return work(x)
-        if not self._shows_all(state):
-            return work(x)
+    def recording(self, name: str, work: Work, x: Tensor, state: State, *, reads_model_only: bool) -> Recording | None:
+        """Find the recording of some work on such images, or make it if they have come often enough.
+
+        None means that the work is to be done by hand. Making one changes nothing on the device.
+        """
+        if not self.enabled or not x.is_cuda or not self._lists_all(state):
+            return None
         # the caller's autocast is recorded too
-        autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-        key = name, x.shape, x.dtype, autocast
-        known = self.recordings.get(key)
-        # a plain prediction reads the model alone: what else a step has put aside for it may be somewhere else now
-        plain = name == "predict" and type(method).predict is Method.predict
-        if known is not None and known.addresses != _addresses(state, plain):
+        key = name, x.shape, x.dtype, torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        recording, addresses = self.recordings.get(key), _addresses(state, reads_model_only)
+        if recording is not None and recording.addresses != addresses:
             # all of them: they share memory, which is safe only while they are replayed in the order of recording
             self.recordings.clear()
             self._times.clear()
-            self._pool = (
-                None  # somebody may still hold a result in it, and torch shares no pool that has lost its graphs
-            )
-            known = None
-        if known is None:
+            self._pool = None  # a result in it may still be in use, and torch shares no pool that has lost its graphs
+            recording = None
+        if recording is None:
             self._times[key] = self._times.get(key, 0) + 1
-            if self._times[key] <= WARM or len(self.recordings) >= MOST:
-                return work(x)
-            known = self._record(key, work, x, state, plain)
-            if known is None:
-                return work(x)
-        known.images.copy_(x)
-        known.graph.replay()
-        return known.result
+            if self._times[key] > WARM and len(self.recordings) < MOST:
+                recording = self._record(work, x, state, addresses)
+                if recording is not None:
+                    self.recordings[key] = recording
+        return recording
 
-    def _record(self, key: Any, work: Work, x: Tensor, state: State, plain: bool) -> Recording | None:
+    def _record(self, work: Work, x: Tensor, state: State, addresses: list[int]) -> Recording | None:
         host = HostSnapshot(state)
-        graph = _graph_for(state)
-        images = x.clone()
+        graph, images, done = _graph_for(state), x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        addresses, buffers = _addresses(state, plain), list(state.model.buffers())
+        buffers = list(state.model.buffers())
         stream = torch.cuda.current_stream()
         try:
             # thread_local: a data loader's thread may go on pinning memory meanwhile
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 result = work(images)
-        except RuntimeError as error:
+                done += 1
+        except BaseException as error:
             torch.cuda.set_stream(stream)  # a recording that could not begin leaves its own behind
-            for value in state.parts().values():
-                if hasattr(value, "mark"):
-                    value.mark()  # what was to be put back was never computed: there is nothing to put back
             # generators of a recording that broke off still wait for its end, torch's own too; one that ends frees them
             with contextlib.suppress(RuntimeError), torch.cuda.graph(_graph_for(state)):
                 images.zero_()
             host.revert(state)  # recording runs no kernel, but it runs the method's Python
+            if not isinstance(error, RuntimeError):
+                raise
             self._give_up(str(error))
             return None
-        self.recordings[key] = Recording(graph, images, result, addresses, buffers)
-        return self.recordings[key]
+        return Recording(graph, images, result, addresses, buffers, done)
 
-    def _shows_all(self, state: State) -> bool:
-        """Whether every memory shows its tensors: one that does not might replace them unseen."""
-        for name, value in state.parts().items():
+    def _lists_all(self, state: State) -> bool:
+        """Whether every memory lists its tensors: one that does not might replace them unseen."""
+        for name, value in vars(state).items():
             if hasattr(value, "restore") and not hasattr(value, "tensors") and not isinstance(value, Classifier):
-                self._give_up(f"its state's {name} has no tensors(), which would show its tensors")
+                self._give_up(f"its state's {name} has no tensors(), which would list its tensors")
                 return False
         return True
 
@@ -128,14 +133,14 @@ class Graphs:
 
 def _graph_for(state: State) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    for value in state.parts().values():
+    for value in vars(state).values():
         if isinstance(value, torch.Generator):
             graph.register_generator_state(value)
     return graph
 
 
-def _addresses(state: State, model_alone: bool) -> list[int]:
-    if model_alone:
+def _addresses(state: State, model_only: bool) -> list[int]:
+    if model_only:
         return [t.data_ptr() for t in state.model.moving().values()]
-    held = [t for value in state.parts().values() if hasattr(value, "tensors") for t in value.tensors()]
-    return [0 if t is None else t.data_ptr() for t in (*tensors(state), *held)]
+    memories = [t for value in vars(state).values() if hasattr(value, "tensors") for t in value.tensors()]
+    return [0 if t is None else t.data_ptr() for t in (*tensors(state), *memories)]

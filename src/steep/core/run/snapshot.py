@@ -1,13 +1,14 @@
-"""A mark: the state as it was before a step, so that the step can be undone exactly.
+"""The state as it was before a step, so that the step can be undone exactly.
 
-Taking one must cost next to nothing, since it happens before every step: tensors are copied in one piece per device and
-dtype, large memories copy only what the step overwrites, and what lives on the host is kept by reference. The two
-halves are apart, since a captured graph can repeat the one and not the other.
+A snapshot is taken before every step, so it must cost next to nothing: tensors are copied in one piece per device and
+dtype, a large memory only notes what it overwrites, and what lives on the host is kept by reference. The two halves
+are apart because a recorded graph repeats the one and not the other. To undo a step takes both.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -17,45 +18,50 @@ from steep.core.method import State
 
 
 class DeviceSnapshot:
-    """The tensors of a state at one moment."""
+    """The values of a state's tensors at one moment."""
 
     @torch.no_grad()
     def __init__(self, state: State) -> None:
         self.tensors = tensors(state)
-        self.flat = _flat(self.tensors)
-        self.places = state.model.places()
+        self.flat = _flatten(self.tensors)
+        self.journals: list[list[tuple[Tensor, Tensor, Tensor]]] = []
+        for value in vars(state).values():
+            if hasattr(value, "journal"):
+                value.journal = []
+                self.journals.append(value.journal)
 
     @torch.no_grad()
     def revert(self) -> None:
-        """Put every tensor back."""
-        for group, copy in self.flat.items():
-            _spread(copy, _group(self.tensors, group))
-        for held, name, tensor in self.places:
-            held[name] = tensor  # a forward may have put another in its place
+        """Put every value back."""
+        for group, values in self.flat.items():
+            _fill(_members(self.tensors, group), values)
+        for journal in self.journals:
+            for tensor, index, before in reversed(journal):
+                tensor[index] = before
 
     @torch.no_grad()
     def revert_where(self, bad: Tensor, state: State) -> bool:
-        """Undo it on the device, where a flag there says so. False if the state has changed its shape meanwhile."""
+        """Put every value back where a flag on the device says so. False if a tensor has another shape by now."""
         now = tensors(state)
         if [t.shape for t in now] != [t.shape for t in self.tensors]:
             return False
-        for group, copy in self.flat.items():
+        for group, values in self.flat.items():
             if group[0] == bad.device:
-                here = _group(now, group)
-                _spread(torch.where(bad, copy, torch.cat([_line(t) for t in here])), here)
-        for value in state.parts().values():
-            if hasattr(value, "revert_where"):
-                value.revert_where(bad)
+                members = _members(now, group)
+                _fill(members, torch.where(bad, values, torch.cat([_line(t) for t in members])))
+        for journal in self.journals:
+            for tensor, index, before in reversed(journal):
+                tensor[index] = torch.where(bad, before, tensor[index])
         return True
 
     @torch.no_grad()
-    def moved(self, state: State) -> tuple[Tensor, Tensor]:
+    def distance(self, state: State) -> tuple[Tensor, Tensor]:
         """How far parameters and statistics have moved since, and how long they were: two numbers on the device."""
         lengths = []
         steady = [t for name, t in state.model.moving().items() if not name.startswith(FLEETING)]
-        for group, after in _flat([t for t in steady if t.is_floating_point()]).items():
+        for group, after in _flatten([t for t in steady if t.is_floating_point()]).items():
             before = self.flat[group][: len(after)]  # the model's steady tensors come first in their group
-            # what stays put has not moved, be it infinite: an attention mask, say
+            # a value that stays put has not moved, even an infinite one: an attention mask, say
             same = (after == before) | (after.isnan() & before.isnan())
             step = torch.where(same, 0.0, after - before).double().norm()
             whole = torch.where(before.isfinite(), before, 0.0).double().norm()
@@ -63,78 +69,86 @@ class DeviceSnapshot:
         total = torch.stack(lengths).norm(dim=0)
         return total[0], total[1]
 
+    def clone(self) -> Self:
+        """Copy a recording's snapshot, which the next replay overwrites."""
+        twin = copy.copy(self)
+        twin.flat = {group: values.clone() for group, values in self.flat.items()}
+        twin.journals = [[(t, index.clone(), before.clone()) for t, index, before in each] for each in self.journals]
+        return twin
+
 
 class HostSnapshot:
-    """What of a state lives on the host: generators, counters, the settings of an optimiser."""
+    """What of a state lives on the host: which tensors it has, generators, counters, the settings of an optimiser."""
 
     def __init__(self, state: State) -> None:
-        parts = state.parts()
-        self.kept = {name: _host(value) for name, value in parts.items()}
-        self.empty = all(map(_on_device, parts.values()))
+        self.parts = {name: _host_part(value) for name, value in vars(state).items()}
+        self.slots = state.model.slots()
+        self.empty = all(map(_is_on_device, vars(state).values()))  # nothing to undo beside the tensors' values
 
-    @torch.no_grad()
     def revert(self, state: State) -> None:
         """Undo what happened on the host since."""
-        for name, saved in self.kept.items():
+        for name, saved in self.parts.items():
             value = getattr(state, name)
             if isinstance(value, torch.optim.Optimizer):
                 value.state.clear()
-                value.state.update({parameter: dict(kept) for parameter, kept in saved[0].items()})
-                for settings, kept in zip(value.param_groups, saved[1], strict=True):
-                    settings.update(kept)
+                value.state.update({parameter: dict(entries) for parameter, entries in saved[0].items()})
+                for settings, entries in zip(value.param_groups, saved[1], strict=True):
+                    settings.update(entries)
             elif isinstance(value, torch.Generator):
                 value.set_state(saved)
-            elif hasattr(value, "revert"):
-                value.revert(saved)
+            elif hasattr(value, "journal"):
+                vars(value).update(saved)
             elif hasattr(value, "restore"):
                 if not isinstance(value, Classifier):
                     value.restore(saved)
             else:
                 setattr(state, name, saved)
+        for tensors, name, tensor in self.slots:
+            tensors[name] = tensor  # a forward may have put another in its place
         state.model.forget_gradients()
 
 
 def tensors(state: State) -> list[Tensor]:
-    """Every tensor of a state that a step may write to, those of the model first."""
-    found = list(state.model.moving().values())
-    for value in state.parts().values():
+    """List every tensor of a state that a step may write to, those of the model first."""
+    every = list(state.model.moving().values())
+    for value in vars(state).values():
         if isinstance(value, torch.optim.Optimizer):
-            found += [t for kept in value.state.values() for t in kept.values() if isinstance(t, Tensor)]
+            every += [t for entries in value.state.values() for t in entries.values() if isinstance(t, Tensor)]
         elif isinstance(value, Tensor):
-            found.append(value)
+            every.append(value)
         elif isinstance(value, list):
-            found += [t for t in value if isinstance(t, Tensor)]
-    return found
+            every += [t for t in value if isinstance(t, Tensor)]
+    return every
 
 
-def _host(value: Any) -> Any:
-    """What of a field is not in its tensors."""
+def _host_part(value: Any) -> Any:
+    """Keep what of a field is not in its tensors' values."""
     if isinstance(value, torch.optim.Optimizer):
         settings = [{k: v for k, v in group.items() if k != "params"} for group in value.param_groups]
-        return {parameter: dict(kept) for parameter, kept in value.state.items()}, settings
+        return {parameter: dict(entries) for parameter, entries in value.state.items()}, settings
     if isinstance(value, torch.Generator):
         return value.get_state()
-    if hasattr(value, "mark"):
-        return value.mark()
+    if hasattr(value, "journal"):
+        return dict(vars(value))
     if hasattr(value, "snapshot"):
         return None if isinstance(value, Classifier) else value.snapshot()
     return list(value) if isinstance(value, list) else value
 
 
-def _on_device(value: Any) -> bool:
+def _is_on_device(value: Any) -> bool:
     """Whether undoing a field's tensors on the device undoes all of it."""
     if isinstance(value, torch.optim.Optimizer):
-        return all(isinstance(t, Tensor) for kept in value.state.values() for t in kept.values())
+        return all(isinstance(t, Tensor) for entries in value.state.values() for t in entries.values())
     if isinstance(value, list):
         return all(isinstance(t, Tensor) for t in value)
     return isinstance(value, (Classifier, Tensor))
 
 
-Group = tuple[torch.device, torch.dtype]
+_Group = tuple[torch.device, torch.dtype]
 
 
-def _flat(tensors: list[Tensor]) -> dict[Group, Tensor]:
-    groups: dict[Group, list[Tensor]] = {}
+def _flatten(tensors: list[Tensor]) -> dict[_Group, Tensor]:
+    groups: dict[_Group, list[Tensor]] = {}
     for t in tensors:
         groups.setdefault((t.device, t.dtype), []).append(_line(t))
     return {group: torch.cat(members) for group, members in groups.items()}
@@ -144,10 +158,10 @@ def _line(t: Tensor) -> Tensor:
     return t if t.ndim == 1 else t.reshape(-1)
 
 
-def _group(tensors: list[Tensor], group: Group) -> list[Tensor]:
+def _members(tensors: list[Tensor], group: _Group) -> list[Tensor]:
     return [t for t in tensors if (t.device, t.dtype) == group]
 
 
-def _spread(flat: Tensor, into: list[Tensor]) -> None:
-    pieces = flat.split_with_sizes([t.numel() for t in into])
-    torch._foreach_copy_(into, [piece.view(t.shape) for piece, t in zip(pieces, into, strict=True)])
+def _fill(tensors: list[Tensor], flat: Tensor) -> None:
+    pieces = flat.split_with_sizes([t.numel() for t in tensors])
+    torch._foreach_copy_(tensors, [piece.view(t.shape) for piece, t in zip(pieces, tensors, strict=True)])
