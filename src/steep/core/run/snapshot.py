@@ -11,7 +11,7 @@ import copy
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steep.core.classifier import FLEETING, Classifier
 from steep.core.method import State
@@ -105,6 +105,8 @@ class HostSnapshot:
                 setattr(state, name, saved)
         for tensors, name, tensor in self.slots:
             tensors[name] = tensor  # a forward may have put another in its place
+            if isinstance(tensor, nn.Parameter):
+                tensor.requires_grad_(True)  # Ctrl-C may come where a method is about to ask for it again
         state.model.forget_gradients()
 
 
