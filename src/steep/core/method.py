@@ -9,7 +9,7 @@ import abc
 import enum
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import torch
@@ -66,14 +66,17 @@ class State:
 
     model: Classifier
 
+    def _parts(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def snapshot(self) -> dict[str, Any]:
         """Copy every field into plain data that `torch.save` can write."""
-        return {name: _saved(value) for name, value in vars(self).items()}
+        return {name: _saved(value) for name, value in self._parts().items()}
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""
-        parts = dict(vars(self))
+        parts = self._parts()
         if set(parts) != set(saved):
             raise CheckpointError(f"method state: expected the fields {sorted(parts)}, got {sorted(saved)}")
         device = self.model.anchor().device

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steep.core.classifier import Classifier
 from steep.core.method import State
-from steep.core.run.snapshot import HostSnapshot, tensors
+from steep.core.run.snapshot import HostSnapshot, parts, tensors
 from steep.errors import FallbackWarning
 
 WARM = 2  # times that work is done by hand before it is recorded: memory is taken, kernels are chosen and compiled
@@ -109,7 +109,7 @@ class Graphs:
 
     def _lists_all(self, state: State) -> bool:
         """Whether every memory lists its tensors: one that does not might replace them unseen."""
-        for name, value in vars(state).items():
+        for name, value in parts(state).items():
             if hasattr(value, "restore") and not hasattr(value, "tensors") and not isinstance(value, Classifier):
                 self._give_up(f"its state's {name} has no tensors(), which would list its tensors")
                 return False
@@ -133,7 +133,7 @@ class Graphs:
 
 def _graph_for(state: State) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    for value in vars(state).values():
+    for value in parts(state).values():
         if isinstance(value, torch.Generator):
             graph.register_generator_state(value)
     return graph
@@ -142,5 +142,5 @@ def _graph_for(state: State) -> torch.cuda.CUDAGraph:
 def _addresses(state: State, model_only: bool) -> list[int]:
     if model_only:
         return [t.data_ptr() for t in state.model.moving().values()]
-    memories = [t for value in vars(state).values() if hasattr(value, "tensors") for t in value.tensors()]
+    memories = [t for value in parts(state).values() if hasattr(value, "tensors") for t in value.tensors()]
     return [0 if t is None else t.data_ptr() for t in (*tensors(state), *memories)]

@@ -8,6 +8,7 @@ are apart because a recorded graph repeats the one and not the other. To undo a 
 from __future__ import annotations
 
 import copy
+from dataclasses import fields
 from typing import Any, Self
 
 import torch
@@ -25,7 +26,7 @@ class DeviceSnapshot:
         self.tensors = tensors(state)
         self.flat = _flatten(self.tensors)
         self.journals: list[list[tuple[Tensor, Tensor, Tensor]]] = []
-        for value in vars(state).values():
+        for value in parts(state).values():
             if hasattr(value, "journal"):
                 value.journal = []
                 self.journals.append(value.journal)
@@ -81,9 +82,9 @@ class HostSnapshot:
     """What of a state lives on the host: which tensors it has, generators, counters, the settings of an optimiser."""
 
     def __init__(self, state: State) -> None:
-        self.parts = {name: _host_part(value) for name, value in vars(state).items()}
+        self.parts = {name: _host_part(value) for name, value in parts(state).items()}
         self.slots = state.model.slots()
-        self.empty = all(map(_is_on_device, vars(state).values()))  # nothing to undo beside the tensors' values
+        self.empty = all(map(_is_on_device, parts(state).values()))  # nothing to undo beside the tensors' values
 
     def revert(self, state: State) -> None:
         """Undo what happened on the host since."""
@@ -110,10 +111,15 @@ class HostSnapshot:
         state.model.forget_gradients()
 
 
+def parts(state: State) -> dict[str, Any]:
+    """Every field of a state by its name."""
+    return {field.name: getattr(state, field.name) for field in fields(state)}
+
+
 def tensors(state: State) -> list[Tensor]:
     """List every tensor of a state that a step may write to, those of the model first."""
     every = list(state.model.moving().values())
-    for value in vars(state).values():
+    for value in parts(state).values():
         if isinstance(value, torch.optim.Optimizer):
             every += [t for entries in value.state.values() for t in entries.values() if isinstance(t, Tensor)]
         elif isinstance(value, Tensor):
