@@ -9,7 +9,7 @@ from pathlib import Path
 HOME = Path(__file__).parents[2]
 PAGES = sorted(
     [HOME / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "results/README.md")]
-    + [*(HOME / "docs").glob("*.md"), *(HOME / ".github").rglob("*.md")]
+    + [*(HOME / "docs").glob("*.md"), *(HOME / "docs" / "results").glob("*.md"), *(HOME / ".github").rglob("*.md")]
 )
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S)
 

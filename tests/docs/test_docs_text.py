@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import griffe
 import pytest
@@ -71,10 +73,15 @@ def test_the_link_check_sees_links() -> None:
     assert "when-not-to-use-it" in anchors(HOME / "README.md")
 
 
+@functools.cache
+def command_line() -> Any:
+    return typer.main.get_command(cli.app)
+
+
 def parsed(command: str) -> None:
     """Raise where a subcommand or an option does not exist."""
     words = shlex.split(command)[1:]
-    here = typer.main.get_command(cli.app)
+    here = command_line()
     while hasattr(here, "commands") and words and not words[0].startswith("-"):
         word = words.pop(0)
         assert word in here.commands, f"{command}: there is no {word!r}"
