@@ -18,6 +18,7 @@ from steep.report.tables import build
 RESULTS = Path(__file__).parents[2] / "results"
 GRID, FAST = RESULTS / "cifar10-c-severity-5.jsonl", RESULTS / "tea-fast-h200.jsonl"
 LONG = RESULTS / "long-stream-h200.jsonl"
+PERCENT = "\u00a0%"  # stays on the line of its number
 COMPARED = ("tea", "tent", SOURCE)  # named beside the leader of a stream
 
 Numbers = dict[str, Any]
@@ -60,7 +61,7 @@ def measured() -> dict[str, Numbers]:
 
 def table() -> str:
     """The advice, then the numbers it rests on."""
-    return f"{_advice()}\n\n## The numbers\n\n{_numbers()}"
+    return f"{_advice()}\n\n## The numbers\n\n{_numbers()}".replace(" %", PERCENT)
 
 
 def long_stream() -> str:
@@ -72,7 +73,7 @@ def long_stream() -> str:
         'On a stream that never ends, add `guard="recover"` or call `adapter.reset()` from time to time. Over '
         f"{images:,} images\nof corrupted digits without a reset, TEA fell from {start} to {end} %, with the guard to "
         f"{guarded} % ([rows](docs/choosing.md#the-numbers))."
-    )
+    ).replace(" %", PERCENT)
 
 
 def _advice() -> str:

@@ -22,6 +22,7 @@ PAGES = {
     "SECURITY.md": "security.md",
     "results/README.md": "results-files.md",
 }
+REFERENCE = ("api/", "results", "changelog")  # found, but below the pages that explain
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.M | re.S)
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
 
@@ -46,7 +47,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turn links that leave docs/ towards the site."""
+    """Turn links that leave docs/ towards the site, and let the search put guides before tables and API."""
+    if page.file.src_uri.startswith(REFERENCE):
+        page.meta.setdefault("search", {"boost": 0.2})
     written = {page: source for source, page in PAGES.items()}
     home = posixpath.dirname(written.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 

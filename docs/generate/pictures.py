@@ -18,6 +18,7 @@ from steep.methods import look_of
 
 DOCS = Path(__file__).parents[1]
 ROWS = DOCS.parent / "results" / "cifar10-c-40-epochs-h200.jsonl"
+LEGEND = alt.Legend(orient="top", direction="horizontal", title=None, labelFontSize=15, symbolSize=140)
 SHOWN = {"source": "as trained", "bn": "bn", "tent": "tent", "tea": "tea"}
 
 
@@ -37,25 +38,26 @@ def headline() -> alt.Chart:
     base = alt.Chart(alt.Data(values=points))
     lines = base.mark_rule(color="#d5dade", strokeWidth=3).encode(
         y=y,
-        x=alt.X("min(accuracy):Q", title="accuracy, %", axis=alt.Axis(values=[*range(0, 101, 10)])),
+        x=alt.X("min(accuracy):Q", title="accuracy, %", axis=alt.Axis(values=[*range(0, 101, 20)])),
         x2="max(accuracy):Q",
     )
-    dots = base.mark_circle(size=110, opacity=1).encode(
+    dots = base.mark_circle(size=140, opacity=1).encode(
         y=y,
         x=alt.X("accuracy:Q", scale=alt.Scale(domain=[0, 100])),
         color=alt.Color(
             "method:N",
-            title=None,
+            legend=LEGEND,
             scale=alt.Scale(domain=[*SHOWN.values()], range=[look_of(name).colour for name in SHOWN]),
         ),
     )
     severity, n = rows[0]["spec"]["severity"], rows[0]["n"]
     title = alt.Title(
-        "The same model, the same corrupted pictures, with and without adaptation",
-        subtitle=f"CIFAR-10-C, severity {severity}, {rows[0]['spec']['model']}, {n:,} images for each corruption",
+        ["The same model, the same corrupted pictures,", "with and without adaptation"],
+        subtitle=f"CIFAR-10-C, severity {severity}, {rows[0]['spec']['model'].upper()}, {n:,} images per corruption",
         anchor="start",
+        frame="group",
     )
-    return (lines + dots).properties(width=620, height=380, title=title)
+    return (lines + dots).properties(width=400, height=440, title=title)
 
 
 def protocols() -> alt.Chart:
@@ -90,7 +92,10 @@ def protocols() -> alt.Chart:
     )
     boxes = base.mark_rect(stroke="white", height=24).encode(
         color=alt.Color(
-            "shift:N", sort=[*kinds], title="shift", scale=alt.Scale(range=["#7f9fb5", "#d98c5f", "#8d7bb8"])
+            "shift:N",
+            sort=[*kinds],
+            legend=LEGEND,
+            scale=alt.Scale(range=["#7f9fb5", "#d98c5f", "#8d7bb8"]),
         ),
         opacity=alt.Opacity("strength:Q", scale=alt.Scale(domain=[0, 3], range=[0.1, 1]), legend=None),
     )
@@ -98,19 +103,23 @@ def protocols() -> alt.Chart:
     marks = base.mark_text(color="#b00020", dy=-19, fontSize=13).encode(text="reset:N")
     title = alt.Title(
         "What comes when",
-        subtitle="time runs to the right; colour: shift, depth: severity, number: class, ▼: back to the source model",
+        subtitle=[
+            "time runs to the right; colour: shift, depth: severity,",
+            "number: class, ▼: reset to the source model",
+        ],
         anchor="start",
+        frame="group",
     )
-    return (boxes + numbers + marks).properties(width=660, height=250, title=title)
+    return (boxes + numbers + marks).properties(width=480, height=250, title=title)
 
 
 def png(chart: alt.Chart, colours: int = 128) -> bytes:
     """Render a chart, with few enough colours that the file stays small."""
     raw = io.BytesIO()
     chart.configure(font="DejaVu Sans", background="white").configure_axis(
-        labelFontSize=12, titleFontSize=12, labelLimit=200
-    ).configure_title(fontSize=15, subtitleFontSize=12, subtitleColor="#555").configure_view(stroke=None).save(
-        raw, format="png", scale_factor=1.6
+        labelFontSize=15, titleFontSize=15, labelLimit=200
+    ).configure_title(fontSize=17, subtitleFontSize=14, subtitleColor="#555").configure_view(stroke=None).save(
+        raw, format="png", scale_factor=1.3
     )
     small = io.BytesIO()
     Image.open(raw).convert("RGB").quantize(colours).save(small, "PNG", optimize=True)
