@@ -142,7 +142,7 @@ def _advice() -> str:
 
 def _numbers() -> str:
     heads = ["accuracy", "least gain", "ECE", "passes", "images/s", "GiB"]
-    heads += ["long stream", 'with `guard="recover"`', "needs"]
+    heads += ["long stream", "with recover", "needs"]
     lines = ["| method | " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1) + "---|"]
     for name, n in sorted(measured().items(), key=lambda item: -item[1]["accuracy"]):
         shift, gain = n["worst"]
