@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_sets import sha
 
-from steep.bench import cell
+from steep.bench import streaming
 from steep.data import PROTOCOLS, Batches, ImageSet, Shift, batches, label_shift, load, stream, streams
 from steep.errors import InputError, UnknownNameError
 from steep.training import TrainingSpec, loop
@@ -203,10 +203,10 @@ def test_every_path_makes_pixels_of_bytes_with_one_function(monkeypatch: pytest.
         return original(images, **options)
 
     original = streams.to_floats
-    for module in (streams, cell, loop):
+    for module in (streams, streaming, loop):
         monkeypatch.setattr(module, "to_floats", counted)
     data = load("digits", limit=8)
-    plain, resident = list(batches(data, 4)), list(cell.resident(batches(data, 4)))
+    plain, resident = list(batches(data, 4)), list(streaming.resident(batches(data, 4)))
     assert calls == [4, 4, 4, 4]
     assert all(torch.equal(x, a) for (x, _), (a, _) in zip(plain, resident, strict=True))
     spec = TrainingSpec(recipe="r", data="digits", model="wrn-10-1", epochs=1, batch_size=4, lr=0.1)
@@ -218,6 +218,6 @@ def test_every_path_makes_pixels_of_bytes_with_one_function(monkeypatch: pytest.
 def test_a_gpu_gives_the_same_pixels_on_every_path() -> None:
     data = load("digits", limit=200)
     there = batches(data, 50, device="cuda")
-    for (x, _), (a, _), (c, _) in zip(there, cell.resident(there), batches(data, 50), strict=True):
+    for (x, _), (a, _), (c, _) in zip(there, streaming.resident(there), batches(data, 50), strict=True):
         assert torch.equal(x, a)
         assert torch.equal(x.cpu(), c)
