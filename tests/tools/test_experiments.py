@@ -13,7 +13,8 @@ from steep.cli import main
 HOME = Path(__file__).parents[2] / "experiments"
 COUNTS = {
     "before-after": 165,
-    "explain-cifar10": 180,  # 15 × (5 methods + 7 variants)
+    "explain-cifar10": 225,  # 15 × (5 methods + 10 variants)
+    "explain-cifar100": 55,  # 5 × (7 methods + 4 variants)
     "explain-gn": 165,  # 15 corruptions × 11 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
     "search-tea-fast": 156,  # 4 × 39 settings
