@@ -47,7 +47,9 @@ def main() -> int:
         same = again["key"] == row["key"] and again["accuracy"] == row["accuracy"]
         differ += not same
         verdict = "same" if same else "DIFFERS"
-        print(f"{name:9} {row['spec']['shift']:18} {row['accuracy']:.4f} {again['accuracy']:.4f}  {verdict}", flush=True)
+        print(
+            f"{name:9} {row['spec']['shift']:18} {row['accuracy']:.4f} {again['accuracy']:.4f}  {verdict}", flush=True
+        )
     return min(differ, 1)
 
 

@@ -1,4 +1,7 @@
-"""What the harness costs over the bare adapter loop. As a program: `python overhead.py cuda 2000` prints JSON."""
+"""What a bench costs over the bare adapter loop: metrics, a row, an fsync.
+
+python -m benchmarks.harness_cost cuda 2000 wrn-28-10 tf32     # prints JSON
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from steep.data import batches
 def measure(device: str, images: int, model: str, precision: str, repeats: int = 3) -> dict[str, Any]:
     """Time both ways in turn, the best of each: the bare loop, and a cell run and stored."""
     draw = np.random.default_rng(0)
-    found: dict[str, Any] = {"device": device, "model": model, "images": images, "precision": precision}
+    costs: dict[str, Any] = {"device": device, "model": model, "images": images, "precision": precision}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "set.npz"
         np.savez(root, images=draw.integers(0, 256, (images, 32, 32, 3), np.uint8), labels=np.arange(images) % 10)
@@ -45,16 +48,16 @@ def measure(device: str, images: int, model: str, precision: str, repeats: int =
                     store.append(one.run(replace(chosen, seed=turn), disk, where, lambda *tick: None))
                     whole.append(time.perf_counter() - begun)
                 best = min(bare[1:]), min(whole[1:])
-                found[method] = {"bare_s": best[0], "cell_s": best[1], "overhead": best[1] / best[0] - 1}
-    return found
+                costs[method] = {"bare_s": best[0], "cell_s": best[1], "overhead": best[1] / best[0] - 1}
+    return costs
 
 
 def _bare(net: torch.nn.Module, method: str, data: Any, cell: Cell, device: torch.device) -> float:
     with precision(cell.precision, device):
         _sync(device)
         begun = time.perf_counter()
-        held = "float32" if cell.precision == "tf32" else cell.precision
-        adapter = steep.adapt(net, method, precision=held, guard=cell.guard)
+        weights = "float32" if cell.precision == "tf32" else cell.precision
+        adapter = steep.adapt(net, method, precision=weights, guard=cell.guard)
         right = torch.zeros((), device=device)
         for x, y in batches(data, cell.batch_size, device=device):
             right += (adapter(x).argmax(1) == y).sum()
@@ -69,5 +72,5 @@ def _sync(device: torch.device) -> None:
 
 
 if __name__ == "__main__":
-    told = measure(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
-    print(json.dumps(told | {"name": torch.cuda.get_device_name() if sys.argv[1] == "cuda" else "cpu"}))
+    costs = measure(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    print(json.dumps(costs | {"name": torch.cuda.get_device_name() if sys.argv[1] == "cuda" else "cpu"}))
