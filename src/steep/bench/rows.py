@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from steep.bench import grids
 from steep.bench.grids import GRID
+from steep.bench.schema import ROW, misfit
 from steep.errors import SteepError
 
 Row: TypeAlias = dict[str, Any]
@@ -48,10 +49,17 @@ def decode(line: bytes) -> Row:
     >>> decode(b'{"ece":"NaN","schema":1,"key":"","spec":{}}')["ece"]
     nan
     """
-    row = json.loads(line)
-    if not isinstance(row, dict) or not {"schema", "key", "spec"} <= row.keys():
-        raise ValueError("not a row: no schema, key and spec")
-    return {name: value if name in ("spec", "notes", "env", "data") else _numbers(value) for name, value in row.items()}
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        raise ValueError("lists inside lists without end") from None
+    if not isinstance(row, dict):
+        raise ValueError("not a row")
+    row = {name: value if name in ("spec", "notes", "env", "data") else _numbers(value) for name, value in row.items()}
+    newer = isinstance(row.get("schema"), int) and row["schema"] > SCHEMA  # refused by whoever asked for the row
+    if not newer and (wrong := misfit(row, ROW)):
+        raise ValueError(wrong)
+    return row
 
 
 def stable(row: Mapping[str, Any]) -> Row:

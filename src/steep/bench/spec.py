@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
+from steep.bench.schema import SPEC, misfit
 from steep.errors import InputError
 
 Value: TypeAlias = bool | int | float | str | tuple["Value", ...] | None
@@ -85,8 +86,15 @@ class Cell:
         odd = set(table) - known
         if odd:
             raise InputError(f"spec of a cell: expected the keys {sorted(known)}, got also {sorted(odd)}")
+        if wrong := misfit(dict(table), SPEC):
+            raise InputError(f"spec of a cell: {wrong}")
         values = {name: frozen(value) for name, value in table.items() if name != "hyper"}
-        return cls(**values, hyper=as_hyper(table.get("hyper", {})))
+        try:
+            cell = cls(**values, hyper=as_hyper(table.get("hyper", {})))
+            cell.key()
+        except (TypeError, ValueError) as error:  # a field is missing, or a number is not finite
+            raise InputError(f"spec of a cell: {error}") from error
+        return cell
 
     def key(self) -> str:
         """Name the cell for ever: the sha256 of its canonical JSON, without what it is called."""
