@@ -49,7 +49,7 @@ def integrations() -> dict[str, list[str]]:
 
 PUBLIC = {name: exported(module) for name, module in modules().items()} | integrations()
 PAGES = {name: f"api/{name.removeprefix('steep.')}.md" for name in PUBLIC}
-RESULT_TYPES = {"steep": ["steep.core.adapter.Report"]}  # what public functions return; documented by its fields
+RESULT_TYPES = {"steep": ["steep.core.report.Report"]}  # what public functions return; documented by its fields
 
 
 def page(module: str) -> str:
