@@ -35,11 +35,11 @@ FEEDS = {
 
 def judged(x: Tensor, model: Classifier) -> tuple[float, float, bool]:
     """Distance, how much better the best rescaling is, and whether there would be a warning."""
-    with input_scale.ScaleProbe(model) as watch:
+    with input_scale.ScaleProbe(model) as probe:
         model(x)
-    distance = float(watch.distances[0])
+    distance = float(probe.distances[0])
     first, _ = min(input_scale._distances(change(x), model) for change in input_scale._rescalings(x).values())
-    return distance, distance / first, input_scale._by_statistics(x, model, watch) is not None
+    return distance, distance / first, input_scale._by_statistics(x, model, probe) is not None
 
 
 @torch.no_grad()

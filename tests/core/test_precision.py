@@ -56,7 +56,7 @@ def test_auto_leaves_a_double_model_alone_and_other_words_are_refused():
     adapter = steep.adapt(net().double(), "tent", precision="auto")
     assert adapter(images()).dtype == torch.float64
     assert torch.isfinite(steep.adapt(net(), "tent", precision="auto")(images())).all()
-    with pytest.raises(InputError, match="auto, float32, bfloat16, got 'half'"):
+    with pytest.raises(InputError, match="precision"):
         steep.adapt(net(), "tent", precision="half")
 
 

@@ -103,7 +103,7 @@ def test_no_gradient_to_the_images() -> None:
         ({"lr": "1e-3"}, "lr: expected a finite number"),
         ({"lr": True}, "lr: expected a finite number"),
         ({"sgld_steps": 2.5}, "sgld_steps: expected a whole number"),
-        ({"seed": "a"}, "seed: expected a whole number, got 'a'"),
+        ({"seed": "a"}, "seed: expected a whole number"),
         ({"device": "abacus"}, "device: the model cannot be brought to abacus"),
     ],
 )

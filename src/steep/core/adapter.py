@@ -20,12 +20,12 @@ from steep.core.dist import agreement
 from steep.core.dist.group import Group, join, within
 from steep.core.io import arguments, export, images, saving
 from steep.core.method import Method, State
-from steep.core.report import Outcome, Raw, Report
+from steep.core.report import Outcome, Report
 from steep.core.run.contexts import fresh_casts, grads, kernels
 from steep.core.run.recompute import blocks
 from steep.core.run.runner import Runner
 from steep.core.settings import Behaviour, Execution
-from steep.errors import CheckpointError, SteepWarning
+from steep.errors import CheckpointError, InputError, SteepWarning
 
 Callback = Callable[["Adapter", Tensor], None]
 """Called with the adapter and its logits after each answered batch: to log, draw or stop."""
@@ -63,17 +63,18 @@ class Adapter:
         self.predict, self.seed = self.behaviour.predict, self.behaviour.seed
         how = execution or Execution()
         arguments.check_batches("source", source)
-        self.callbacks = arguments.functions("callbacks", callbacks)  # no state: a resumed adapter begins with none
+        # not saved: a resumed adapter has none
+        self.callbacks = arguments.check_functions("callbacks", callbacks)
         self._fast = how.compile or how.graph
         self._group = join(how.distributed)
-        model = arguments.checked(model)
+        model = arguments.check_model(model)
         if how.recompute and not blocks(model):
             message = "recompute=True: this model has no blocks in a row, nothing is saved"
             warnings.warn(message, SteepWarning, stacklevel=3)
         with grads(), kernels(self._fast, self.behaviour.deterministic):
-            net = model if how.inplace else arguments.copy_of(model)
-            with arguments.left_alone_if_refused(net) if how.inplace else nullcontext():
-                classifier = arguments.placed(Classifier(net), how.device)
+            net = model if how.inplace else arguments.copy_model(model)
+            with arguments.restored_if_refused(net) if how.inplace else nullcontext():
+                classifier = arguments.move_model(Classifier(net), how.device)
                 classifier.compile_forward, classifier.recompute = how.compile, how.recompute
                 self._state: State = method.init(SourceModel(classifier, self.seed, self.behaviour.precision, source))
                 self._runner = Runner(method, self._state, self.behaviour, graph=how.graph, alone=self._group is None)
@@ -167,12 +168,11 @@ class Adapter:
         return self.behaviour.guard not in ("off", "raise")
 
     @property
-    def raw(self) -> Raw:
-        """What the last batch did, as tensors on the device, for callbacks that must not wait for it; see `last`."""
-        outcome = self._runner.outcome
-        if outcome is None:
-            return Raw([], None, self._runner.undone, None)
-        return Raw(outcome.steps, outcome.event, self._runner.undone, outcome.verdict)
+    def raw(self) -> Outcome:
+        """What `last` is read from: tensors on the device, for callbacks that must not wait for it."""
+        if self._runner.outcome is None:
+            raise InputError("raw: expected at least one batch before, got none")
+        return self._runner.outcome
 
     @property
     def last(self) -> Report | None:
@@ -183,8 +183,7 @@ class Adapter:
                 return None
             # a verdict that the host had not read in time
             harmful = self._runner.why_undone() if outcome.steps[-1].moved else None
-            after = self.predict == "after"
-            return outcome.report(answered_after=after, harmful=harmful, undone=int(self._runner.undone))
+            return outcome.report(answered_after=self.predict == "after", harmful=harmful)
 
     def reset(self) -> None:
         """Go back to the source model and to the first random number: from here everything replays exactly."""

@@ -1,4 +1,4 @@
-"""What a hyper-parameter may be: each field of a method declares one constraint.
+"""What a setting may be: each field of a method, and each option of an adapter, declares one constraint.
 
     lr: float = hyper(1e-3, Real(above=0))
 
@@ -12,9 +12,12 @@ import abc
 import dataclasses
 import math
 import numbers
+import operator
 import re
 from collections.abc import Collection
 from typing import Any
+
+import numpy as np
 
 _KEY = "constraint"  # of a dataclass field's metadata
 
@@ -45,13 +48,13 @@ def hyper(default: Any, constraint: Constraint) -> Any:
     return dataclasses.field(default=default, metadata={_KEY: constraint})
 
 
-def constraints_of(method: type) -> dict[str, Constraint]:
+def constraints_of(settings: type) -> dict[str, Constraint]:
     """Find the constraint of each field; without one it may be anything.
 
     A subclass that only changes a default keeps the constraint.
     """
     constraints: dict[str, Constraint] = {}
-    for each in reversed(method.__mro__):
+    for each in reversed(settings.__mro__):
         for field in vars(each).get("__dataclass_fields__", {}).values():
             if field.init:
                 constraints[field.name] = field.metadata.get(_KEY) or constraints.get(field.name, Anything())
@@ -88,8 +91,8 @@ class Real(Constraint):
     ) -> None:
         self.above, self.least, self.most, self.optional = above, least, most, optional
         bounds = {"above": above, "of at least": least, "of at most": most}
-        words = "".join(f" {word} {bound:g}" for word, bound in bounds.items() if bound is not None)
-        both = f" from {least:g} to {most:g}" if least is not None and most is not None else words
+        words = "".join(f" {word} {bound}" for word, bound in bounds.items() if bound is not None)
+        both = f" from {least} to {most}" if least is not None and most is not None else words
         self.expected = f"a {self.kind} number{both}"
 
     kind = "finite"
@@ -118,11 +121,29 @@ class Whole(Real):
     kind = "whole"
 
     def normalise(self, value: Any) -> int:
-        """Take any whole number of Python or NumPy; a bool is none, and neither is 2.0."""
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        """Take any whole number of Python, NumPy or torch; a bool is none, and neither is 2.0."""
+        if isinstance(value, bool):
             raise ValueError
-        self._within(int(value))
-        return int(value)
+        number = operator.index(value)
+        self._within(number)
+        return number
+
+
+class Switch(Constraint):
+    """Yes or no: to Python, "no" is as true as "yes".
+
+    >>> Switch().check("episodic", "no")
+    Traceback (most recent call last):
+    ValueError: episodic: expected True or False, got 'no'
+    """
+
+    expected = "True or False"
+
+    def normalise(self, value: Any) -> bool:
+        """Take a bool of Python or NumPy, or 0 or 1."""
+        if not isinstance(value, (int, np.bool_)) or value not in (0, 1):
+            raise ValueError
+        return bool(value)
 
 
 class Choice(Constraint):
@@ -133,8 +154,8 @@ class Choice(Constraint):
     ValueError: statistics: expected 'batch' or 'source', got 'batches'
     """
 
-    def __init__(self, *words: str) -> None:
-        self.words, self.expected = words, " or ".join(map(repr, words))
+    def __init__(self, *words: str, optional: bool = False) -> None:
+        self.words, self.expected, self.optional = words, " or ".join(map(repr, words)), optional
 
     def normalise(self, value: Any) -> str:
         """Take the word itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,25 +27,17 @@ class Report:
     undone: int  # steps the guard has undone since the start or the last reset
 
 
-class Raw(NamedTuple):
-    """What the last batch did, as tensors on the device: computing with them is free, reading one waits for it."""
-
-    steps: Sequence[Step]  # none before the first batch
-    event: str | None  # what the collapse monitor did
-    undone: Tensor  # steps undone so far, (); the next batch overwrites it
-    verdict: Tensor | None  # of the last step, a flag for each of REASONS; None if there was nothing to judge
-
-
 class Outcome(NamedTuple):
-    """One batch, adapted on and answered."""
+    """One batch, adapted on and answered, as tensors on the device: only reading one makes the host wait."""
 
     steps: list[Step]
     logits: Tensor  # (B, K), the answer
+    undone: Tensor  # steps undone since the start or the last reset, (); the next batch overwrites it
     event: str | None = None  # what the collapse monitor did
     verdict: Tensor | None = None  # of the last step, a flag for each of REASONS; None if there was nothing to judge
     totals: tuple[int, Tensor, Tensor] | None = None  # of the whole batch, where ranks share it
 
-    def report(self, *, answered_after: bool, harmful: str | None, undone: int) -> Report:
+    def report(self, *, answered_after: bool, harmful: str | None) -> Report:
         """Read the numbers from the device. `harmful` says why the last step was undone there, if it was."""
         final = self.steps[-1]
         count, before, after = self.totals or totals(self.steps[0].logits, self.logits)
@@ -61,7 +52,7 @@ class Outcome(NamedTuple):
             used=used if harmful is None else 0,
             skipped=None if moved else harmful or (final.reason_if_unused if final.moved else final.note),
             note=self.event or (final.note if moved and noted else None),
-            undone=undone,
+            undone=int(self.undone),
         )
 
 

@@ -7,43 +7,37 @@ from typing import Any, Self, get_args
 
 import torch
 
+from steep.core.constraints import Choice, Switch, Whole, constraints_of, hyper
 from steep.core.dist.group import Distributed
-from steep.core.io import arguments
 from steep.core.method import Method, Moment
+from steep.core.run.precision import PRECISIONS
 from steep.errors import InputError
 
 GUARDS = ("skip", "recover", "raise", "off")
-BAD_IMAGES = ("raise", "nan")
+
+
+class _Options:
+    def __post_init__(self) -> None:
+        """Refuse what cannot be, and store numbers of other libraries as Python's own."""
+        for name, constraint in constraints_of(type(self)).items():
+            try:
+                vars(self)[name] = constraint.check(name, getattr(self, name))
+            except ValueError as error:
+                raise InputError(str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behaviour:
+class Behaviour(_Options):
     """What is done with each batch. It changes the results, so it is saved with the state."""
 
-    steps: int = 1
-    episodic: bool = False
-    predict: Moment | None = None
-    seed: int = 0
-    precision: str = "float32"
-    guard: str = "skip"
-    bad_images: str = "raise"
-    deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be, and turn numbers of other libraries into Python's own, which can be saved."""
-        steps, seed = arguments.whole("steps", self.steps), arguments.seed(self.seed)
-        if steps < 1:
-            raise InputError(f"steps: expected ≥ 1 per batch, got {steps}")
-        if self.predict is not None and self.predict not in get_args(Moment):
-            raise InputError(f"predict: expected 'before' or 'after' (the update), got {self.predict!r}")
-        if self.guard not in GUARDS:
-            raise InputError(f"guard: expected one of {', '.join(GUARDS)}, got {self.guard!r}")
-        if self.bad_images not in BAD_IMAGES:
-            raise InputError(f"bad_images: expected 'raise' or 'nan', got {self.bad_images!r}")
-        arguments.check_switches(episodic=self.episodic, deterministic=self.deterministic)
-        plain = {"steps": steps, "seed": seed}
-        plain |= {"episodic": bool(self.episodic), "deterministic": bool(self.deterministic)}
-        vars(self).update(plain)  # frozen for everybody else
+    steps: int = hyper(1, Whole(least=1))
+    episodic: bool = hyper(False, Switch())
+    predict: Moment | None = hyper(None, Choice(*get_args(Moment), optional=True))
+    seed: int = hyper(0, Whole(least=-(2**63), most=2**64 - 1))  # what a torch.Generator takes
+    precision: str = hyper("float32", Choice(*PRECISIONS))
+    guard: str = hyper("skip", Choice(*GUARDS))
+    bad_images: str = hyper("raise", Choice("raise", "nan"))
+    deterministic: bool = hyper(False, Switch())
 
     def for_method(self, method: Method[Any]) -> Self:
         """Answer before or after the update as the method's paper does, unless the caller has chosen."""
@@ -51,19 +45,18 @@ class Behaviour:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Execution:
+class Execution(_Options):
     """How and where it is computed. The results stay the same up to rounding; `steep.resume` may choose anew."""
 
     device: torch.device | str | None = None
-    compile: bool = False
-    graph: bool = False
-    recompute: bool = False
-    inplace: bool = False
+    compile: bool = hyper(False, Switch())
+    graph: bool = hyper(False, Switch())
+    recompute: bool = hyper(False, Switch())
+    inplace: bool = hyper(False, Switch())
     distributed: Distributed = False
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
-        switches = {"compile": self.compile, "graph": self.graph, "recompute": self.recompute, "inplace": self.inplace}
-        arguments.check_switches(**switches)
+        super().__post_init__()
         if self.distributed and (self.compile or self.graph):
             raise InputError("distributed: ranks wait for each other inside a step. Leave compile and graph out")

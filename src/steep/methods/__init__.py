@@ -100,7 +100,7 @@ def resume(
     saved = saving.load(Path(path))
     if method is None:
         method = make(saved["method"], **saved["hyper"])
-    with arguments.left_alone_if_refused(arguments.checked(model)) if inplace else nullcontext():
+    with arguments.restored_if_refused(arguments.check_model(model)) if inplace else nullcontext():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SteepWarning)  # eata's source images: what they taught is in the file
             execution = Execution(

@@ -1,13 +1,9 @@
-"""What the caller gave: a model that is none is refused, one that cannot be adapted is given back as it came.
-
-Of other arguments, what would fail late, or silently mean something else.
-"""
+"""Validate, copy and place the caller's model, and validate arguments that would fail late."""
 
 from __future__ import annotations
 
 import copy
 import dis
-import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +11,6 @@ from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -24,51 +19,25 @@ from steep.errors import InputError, SteepWarning
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # its tables of parameters, parts and hooks, and its mode
 M = TypeVar("M", bound=nn.Module)
 _EMPTY = CellType()  # of a name that is not bound yet
-_SEEDS = range(-(2**63), 2**64)  # what a torch.Generator takes
-
-
-def whole(name: str, value: Any) -> int:
-    """Take a whole number of Python, NumPy or torch; a bool is none, whatever Python says."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise InputError(f"{name}: expected a whole number, got {value!r}")
-
-
-def seed(value: Any) -> int:
-    """Take the seed of a random stream; a method that draws nothing is as strict as one that does."""
-    number = whole("seed", value)
-    if number not in _SEEDS:
-        raise InputError(f"seed: expected −2⁶³ to 2⁶⁴ − 1, which torch can begin from, got {number}")
-    return number
-
-
-def check_switches(**switches: Any) -> None:
-    """Refuse what is neither yes nor no: to Python, "no" is as true as "yes"."""
-    for name, value in switches.items():
-        if not (isinstance(value, (int, np.bool_)) and value in (0, 1)):
-            raise InputError(f"{name}: expected True or False, got {value!r}")
 
 
 def check_batches(name: str, batches: Any) -> None:
-    """Refuse what cannot be gone through; looking is enough, as going through it may start workers."""
+    """Refuse what cannot be iterated over. It is not iterated here, since that may start workers."""
     if batches is not None and not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
         raise InputError(
             f"{name}: expected batches of images, got {type(batches).__name__}. Give a list or a DataLoader"
         )
 
 
-def functions(name: str, many: Iterable[Any]) -> list[Callable[..., None]]:
-    """Take functions, however many."""
-    found = list(many) if isinstance(many, Iterable) else [None]
-    if not all(map(callable, found)):
-        raise InputError(f"{name}: expected a list of functions, got {many!r}. Give one as [function]")
-    return found
+def check_functions(name: str, functions: Iterable[Any]) -> list[Callable[..., None]]:
+    """Refuse what is not a list of functions."""
+    every = list(functions) if isinstance(functions, Iterable) else [None]
+    if not all(map(callable, every)):
+        raise InputError(f"{name}: expected a list of functions, got {functions!r}. Give one as [function]")
+    return every
 
 
-def checked(model: nn.Module) -> nn.Module:
+def check_model(model: nn.Module) -> nn.Module:
     """Refuse what is no model, or has no weights yet."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
@@ -82,7 +51,7 @@ def checked(model: nn.Module) -> nn.Module:
     return model
 
 
-def placed(model: M, device: torch.device | str | None) -> M:
+def move_model(model: M, device: torch.device | str | None) -> M:
     """Bring a model to a device, or say why it cannot be there."""
     try:
         return model.to(device)
@@ -94,24 +63,24 @@ def placed(model: M, device: torch.device | str | None) -> M:
 
 
 @contextmanager
-def left_alone_if_refused(model: nn.Module) -> Iterator[None]:
-    """Give a model that cannot be adapted in place back as it came: its layers, hooks, dtypes, devices and values.
+def restored_if_refused(model: nn.Module) -> Iterator[None]:
+    """Restore a model that cannot be adapted in place: its layers, hooks, dtypes, devices and values.
 
     Setting up puts other tensors in the place of the weights and never writes to them, so the weights are kept by
     reference: there may be no room for a second model. Buffers, which a forward may write to, are copied.
     """
     settings = [(vars(module), dict(vars(module))) for module in model.modules()]
     # in their place, too: a hook's handle finds its table by identity
-    tables = [(table, dict(table)) for _, kept in settings for table in kept.values() if isinstance(table, dict)]
+    tables = [(table, dict(table)) for _, each in settings for table in each.values() if isinstance(table, dict)]
     weights = [(p, p.data, p.requires_grad, p.grad) for p in model.parameters()]
     gradients = [(p.grad, p.grad.data) for p in model.parameters() if p.grad is not None]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         yield
     except BaseException:
-        for table, kept in (*settings, *tables):
+        for table, entries in (*settings, *tables):
             table.clear()
-            table.update(kept)
+            table.update(entries)
         for gradient, values in gradients:
             gradient.data = values
         for parameter, values, wanted, gradient_or_none in weights:
@@ -125,7 +94,7 @@ def left_alone_if_refused(model: nn.Module) -> Iterator[None]:
         raise
 
 
-def copy_of(model: M) -> M:
+def copy_model(model: M) -> M:
     """Make the private copy, or say why there can be none."""
     try:
         twin = copy.deepcopy(model)
@@ -149,7 +118,7 @@ def _check_apart(twin: nn.Module, originals: set[int]) -> None:
         for name, value in vars(module).items():
             if name not in _OF_EVERY_MODULE and _reaches(value, originals):
                 raise InputError(
-                    f"model: {f'{path}.{name}' if path else name} is a function that holds the model given, so in a "
+                    f"model: {f'{path}.{name}' if path else name} is a function that refers to your model, so in a "
                     "copy it would run the layers of the original. Give the model without it (for torch.compile and "
                     "torch.autocast there are compile=True and precision='bfloat16'), or adapt it as it is, with "
                     "inplace=True"
@@ -157,7 +126,7 @@ def _check_apart(twin: nn.Module, originals: set[int]) -> None:
         hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
         if _reaches(hooks, originals):
             warnings.warn(
-                f"model: a hook of {path or 'the model'} reaches into the model given, not into the copy that adapts. "
+                f"model: a hook of {path or 'the model'} reaches into your model, not into the copy that adapts. "
                 "Layers that it runs do not adapt. Remove it before, or use inplace=True",
                 SteepWarning,
                 stacklevel=4,
@@ -176,11 +145,11 @@ def _reaches(start: Any, originals: set[int]) -> bool:
             if any(id(module) in originals for module in value.modules()):
                 return True
         else:
-            todo += _held(value)
+            todo += _contents(value)
     return False
 
 
-def _held(value: Any) -> Iterable[Any]:
+def _contents(value: Any) -> Iterable[Any]:
     """What a function, or a container of functions, has at hand when it is called."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return value if len(value) < 1000 else ()  # so many are data
@@ -201,5 +170,5 @@ def _held(value: Any) -> Iterable[Any]:
 def _globals(function: FunctionType) -> list[Any]:
     """The models, and methods of models, that a function of a script or a notebook finds there by name."""
     names = {step.argval for step in dis.get_instructions(function) if step.opname == "LOAD_GLOBAL"}
-    found = [function.__globals__.get(name) for name in names]
-    return [value for value in found if isinstance(value, (nn.Module, MethodType))]
+    values = [function.__globals__.get(name) for name in names]
+    return [value for value in values if isinstance(value, (nn.Module, MethodType))]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core.classifier import Classifier
-from steep.core.io.arguments import copy_of
+from steep.core.io.arguments import copy_model
 from steep.core.io.images import explain_forward_error, images_of
 from steep.core.layers import FULL_BATCH, _mix_small_batches, batch_norms, use_source_statistics
 from steep.core.run import precision
@@ -31,7 +31,7 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
 
     `images` is a batch, or several, images_of or as (images, labels) pairs; labels are not read.
     """
-    twin = copy_of(model)
+    twin = copy_model(model)
     layers = [layer for layer in batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
     if layers:
         _measure(twin, layers, images, keep_bad)

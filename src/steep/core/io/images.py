@@ -31,12 +31,12 @@ def probe_forward(x: Tensor, model: Classifier) -> None:
     before = model.snapshot()
     try:
         with explain_forward_error(x):
-            with model.uncompiled(), input_scale.ScaleProbe(model) as watch:
+            with model.uncompiled(), input_scale.ScaleProbe(model) as probe:
                 logits = model(x)
             if len(logits) != len(x):
                 raise InputError(f"model output: expected one row of logits per image, got {len(logits)} for {len(x)}")
             _check_logits(logits)
-            input_scale.check(x, model, watch)
+            input_scale.check(x, model, probe)
     finally:
         model.restore(before)  # a model may count its calls
 

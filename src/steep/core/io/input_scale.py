@@ -36,17 +36,17 @@ _WRAP = "wrap the model: steep.models.Normalized(model, mean, std)"
 _DIVIDE = "divide by 255: x / 255"
 _NOT_YOURS = "leave your own normalisation out: the model does it, or was trained without"
 
-_told: WeakSet[Classifier] = WeakSet()  # who has been warned; once is enough
+_warned: WeakSet[Classifier] = WeakSet()  # once is enough
 
 
-def check(x: Tensor, model: Classifier, watch: ScaleProbe) -> None:
-    """Warn once where the images look wrongly scaled; the watch has seen a forward of them."""
-    if model in _told or not len(x):  # a rank of a group may have no image
+def check(x: Tensor, model: Classifier, probe: ScaleProbe) -> None:
+    """Warn once where the images look wrongly scaled; the probe has seen a forward of them."""
+    if model in _warned or not len(x):  # a rank of a group may have no image
         return
-    said = _by_statistics(x, model, watch) if watch.distances else _by_range(x, model.net)
-    if said:
-        _told.add(model)
-        warnings.warn(said, SteepWarning, stacklevel=2)
+    warning = _by_statistics(x, model, probe) if probe.distances else _by_range(x, model.net)
+    if warning:
+        _warned.add(model)
+        warnings.warn(warning, SteepWarning, stacklevel=2)
 
 
 class ScaleProbe:
@@ -108,14 +108,14 @@ def _distance(x: Tensor, layer: _BatchNorm) -> Tensor | None:
 
 
 @torch.no_grad()
-def _by_statistics(x: Tensor, model: Classifier, watch: ScaleProbe) -> str | None:
-    distance = float(watch.distances[0])
+def _by_statistics(x: Tensor, model: Classifier, probe: ScaleProbe) -> str | None:
+    distance = float(probe.distances[0])
     if not math.isfinite(distance) or distance <= FAR:
         return None
-    found = {fix: _distances(change(x), model) for fix, change in _rescalings(x).items()}
-    fix, (first, second) = min(found.items(), key=lambda each: each[1])
+    distances = {fix: _distances(change(x), model) for fix, change in _rescalings(x).items()}
+    fix, (first, second) = min(distances.items(), key=lambda each: each[1])
     # The second layer tells statistics that a training of this very model left from others, e.g. made up ones.
-    sure = second <= FAR and watch.settled and len(x) >= FULL_BATCH
+    sure = second <= FAR and probe.settled and len(x) >= FULL_BATCH
     better = BETTER if sure else BETTER_IF_UNSURE
     if distance < better * first:
         return None  # unusual, but no known mistake explains it: drift, which is what adapting is for
@@ -133,21 +133,21 @@ def _distances(x: Tensor, model: Classifier) -> tuple[float, float]:
 
 def _rescalings(x: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
     """Give what people forget or do twice: the fix in words → what it does to the images."""
-    found: dict[str, Callable[[Tensor], Tensor]] = {_DIVIDE: lambda x: x / 255, "multiply by 255": lambda x: x * 255}
+    fixes: dict[str, Callable[[Tensor], Tensor]] = {_DIVIDE: lambda x: x / 255, "multiply by 255": lambda x: x * 255}
     for mean, std in (IMAGENET, CENTRED):
         m, s = (_planes(values, x) for values in (mean, std))
         named = f"with the mean and std it was trained with, such as {mean} and {std}"
-        found[f"{_WRAP}, {named}"] = lambda x, m=m, s=s: (x - m) / s  # type: ignore[misc]
-        found[f"{_DIVIDE}, and {_WRAP}, {named}"] = lambda x, m=m, s=s: (x / 255 - m) / s  # type: ignore[misc]
-        found[f"{_NOT_YOURS} (mean {mean}, std {std})"] = lambda x, m=m, s=s: x * s + m  # type: ignore[misc]
-    return found
+        fixes[f"{_WRAP}, {named}"] = lambda x, m=m, s=s: (x - m) / s  # type: ignore[misc]
+        fixes[f"{_DIVIDE}, and {_WRAP}, {named}"] = lambda x, m=m, s=s: (x / 255 - m) / s  # type: ignore[misc]
+        fixes[f"{_NOT_YOURS} (mean {mean}, std {std})"] = lambda x, m=m, s=s: x * s + m  # type: ignore[misc]
+    return fixes
 
 
 def _planes(values: tuple[float, ...], x: Tensor) -> Tensor:
     """One number per channel; for images that are not RGB the mean of the three."""
-    told = torch.tensor(values, device=x.device, dtype=x.dtype)
-    told = told if x.shape[1] == len(values) else told.mean().expand(x.shape[1])
-    return told.view(-1, *[1] * (x.ndim - 2))
+    numbers = torch.tensor(values, device=x.device, dtype=x.dtype)
+    numbers = numbers if x.shape[1] == len(values) else numbers.mean().expand(x.shape[1])
+    return numbers.view(-1, *[1] * (x.ndim - 2))
 
 
 def _by_range(x: Tensor, net: nn.Module) -> str | None:

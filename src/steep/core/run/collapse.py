@@ -178,8 +178,8 @@ def _towards(usual: list[float], new: list[float], pace: float) -> list[float]:
     return [u + pace * (n - u) for u, n in zip(usual, new, strict=True)]
 
 
-def _collapsed(seen: list[float], usual: list[float], k: int) -> str | None:
-    classes, sure, apart = seen
+def _collapsed(now: list[float], usual: list[float], k: int) -> str | None:
+    classes, sure, apart = now
     if classes < FEWER_CLASSES * usual[0]:
         return f"the answers use {classes:.1f} classes, usually {usual[0]:.1f}"
     if classes < NARROWER * usual[0] and sure < SURER * usual[1]:

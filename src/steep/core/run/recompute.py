@@ -14,13 +14,13 @@ from torch.utils.checkpoint import checkpoint
 @contextmanager
 def recomputed(net: nn.Module) -> Iterator[None]:
     """Inside, each block of the network keeps its input only."""
-    own = {block: vars(block).get("forward") for block in blocks(net)}  # another library may have put one there
-    for block in own:
+    forwards = {block: vars(block).get("forward") for block in blocks(net)}  # another library may have put one there
+    for block in forwards:
         block.forward = _Recomputed(block.forward)
     try:
         yield
     finally:
-        for block, forward in own.items():
+        for block, forward in forwards.items():
             del block.forward  # the class's own shows again
             if forward is not None:
                 block.forward = forward
@@ -45,14 +45,14 @@ def blocks(net: nn.Module) -> list[nn.Module]:
 
     That is a residual block or a transformer layer in most models. A network without such rows has none.
     """
-    found: dict[nn.Module, None] = {}  # a block may stand in several places
+    rows: dict[nn.Module, None] = {}  # a block may stand in several places
     parts = list(net) if isinstance(net, (nn.Sequential, nn.ModuleList)) else []
     for child in parts or net.children():
         inner = blocks(child)
-        found.update(dict.fromkeys(inner))
+        rows.update(dict.fromkeys(inner))
         if parts and not inner and _weights(child) > 1:
-            found[child] = None
-    return list(found)
+            rows[child] = None
+    return list(rows)
 
 
 def _weights(part: nn.Module) -> int:

@@ -120,7 +120,7 @@ class Runner:
             if behaviour.guard == "recover" and steps[-1].moved:
                 event = self._watch(x, steps[-1], logits)
             shared = None if self.alone else totals(steps[0].logits, logits)
-            self.outcome = Outcome(steps, logits, event, attempts[-1].verdict, shared)
+            self.outcome = Outcome(steps, logits, self._numbers[3], event, attempts[-1].verdict, shared)
             self.state.model.batches += 1
             return self.outcome
 
@@ -138,7 +138,7 @@ class Runner:
                         raise  # not even one image fits
                     pieces *= 2
                     torch.cuda.empty_cache()
-            self.outcome = Outcome([Step(logits, used=0, moved=False, note=note)], logits)
+            self.outcome = Outcome([Step(logits, used=0, moved=False, note=note)], logits, self._numbers[3])
             return self.outcome
 
     @contextmanager
@@ -322,11 +322,6 @@ class Runner:
             return None
         self.settle()  # the step must be over before the state is copied or replaced
         return self.monitor.look(self.state, self.initial)
-
-    @property
-    def undone(self) -> Tensor:
-        """How many steps were undone since the start or the last reset, on the device."""
-        return self._numbers[3]
 
     def why_undone(self) -> str | None:
         """Say why the last step was undone, if it was. This waits for the device."""
