@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from steep.core.batch import rank_slice
 from steep.core.classifier import as_logits, like_images
 from steep.core.losses import energy
-from steep.errors import InputError
+from steep.errors import CheckpointError, InputError
 
 
 def langevin(
@@ -121,6 +121,16 @@ class ReplayBuffer:
     def snapshot(self) -> dict[str, Any]:
         """Copy the chains."""
         return {"images": None if self.images is None else self.images.clone()}
+
+    def check_saved(self, where: str, saved: Any) -> None:
+        """Refuse what are not as many chains as this buffer holds."""
+        images = saved.get("images", ()) if isinstance(saved, Mapping) else ()
+        if images is None:
+            return
+        if not (isinstance(images, Tensor) and images.ndim > 2 and images.is_floating_point() and images.numel()):
+            raise CheckpointError(f"state: {where}: expected chains of images, got something else")
+        if self.size is not None and len(images) != self.size:
+            raise CheckpointError(f"state: {where}: expected {self.size} chains, got {len(images)}")
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring copied chains back, or none."""

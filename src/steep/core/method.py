@@ -17,6 +17,7 @@ from torch import Tensor
 
 from steep.core.classifier import Classifier, SourceModel, copy_tensors
 from steep.core.constraints import constraints_of
+from steep.core.io.saved_state import HOW_TO_COMPUTE, check_field
 from steep.core.layers import Params
 from steep.errors import CheckpointError, InputError
 
@@ -73,12 +74,21 @@ class State:
         """Copy every field into plain data that `torch.save` can write."""
         return {name: _saved(value) for name, value in self._parts().items()}
 
+    def check(self, saved: Any, initial: Mapping[str, Any]) -> None:
+        """Refuse a snapshot from a file that does not fit, with nothing changed. `initial` is one from the start."""
+        parts = self._parts()
+        if not isinstance(saved, Mapping) or set(parts) != set(saved):
+            names = sorted(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
+            raise CheckpointError(f"state: expected the fields {sorted(parts)}, got {names}")
+        for name, value in parts.items():
+            made_later = initial[name] is None or initial[name] == []  # at the first batch
+            if not (made_later and (saved[name] is None or saved[name] == [])):
+                check_field(name, value, saved[name])
+
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""
         parts = self._parts()
-        if set(parts) != set(saved):
-            raise CheckpointError(f"method state: expected the fields {sorted(parts)}, got {sorted(saved)}")
         device = self.model.anchor().device
         for name in sorted(parts, key="model".__eq__):  # the model last: it alone can refuse
             setattr(self, name, _restored(parts[name], saved[name], device))
@@ -112,7 +122,7 @@ def _restored(current: Any, saved: Any, device: torch.device) -> Any:
         else:  # from another kind of device, whose stream cannot be continued here: a new one that it determines
             current.manual_seed(zlib.crc32(saved.cpu().numpy().tobytes()))
     elif isinstance(saved, Tensor):
-        if not (isinstance(current, Tensor) and current.shape == saved.shape and current.dtype == saved.dtype):
+        if not (isinstance(current, Tensor) and current.shape == saved.shape):
             return saved.detach().clone().to(device)
         current.copy_(saved)
     elif isinstance(saved, list):
@@ -124,7 +134,7 @@ def _restored(current: Any, saved: Any, device: torch.device) -> Any:
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    how = [{k: v for k, v in g.items() if k in ("fused", "foreach", "capturable")} for g in optimizer.param_groups]
+    how = [{k: v for k, v in g.items() if k in HOW_TO_COMPUTE} for g in optimizer.param_groups]
     before = {p: dict(entries) for p, entries in optimizer.state.items()}
     optimizer.load_state_dict(copy_tensors(dict(saved)))  # torch keeps the tensors that it gets
     for group, settings in zip(optimizer.param_groups, how, strict=True):

@@ -144,11 +144,30 @@ class CollapseMonitor:
         """Everything known, by reference."""
         return dict(vars(self))
 
+    def check_saved(self, saved: Any, state: State, initial: Mapping[str, Any]) -> None:
+        """Refuse a snapshot from a file that is not one of a monitor of this state."""
+        if not isinstance(saved, Mapping) or set(saved) != set(vars(self)):
+            raise CheckpointError(f"state: watch: expected the keys {sorted(vars(self))}, got something else")
+        for name, value in vars(self).items():
+            if isinstance(value, int) and (type(saved[name]) is not type(value) or saved[name] < 0):
+                raise CheckpointError(f"state: watch.{name}: expected a whole number from 0 on, got {saved[name]!r}")
+        for name in ("mean", "source"):
+            average = saved[name]
+            if average is not None and not (isinstance(average, Tensor) and average.ndim == 1 and len(average) >= 4):
+                raise CheckpointError(f"state: watch.{name}: expected the average of some answers, got something else")
+        usual = saved["usual"]
+        if usual is not None and not (isinstance(usual, list) and len(usual) == 3 and all(map(_is_finite, usual))):
+            raise CheckpointError(f"state: watch.usual: expected three numbers, got {usual!r:.60}")
+        if saved["healthy"] is not None:
+            state.check(saved["healthy"], initial)
+
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Bring back a snapshot, from a file or not."""
-        if set(saved) != set(vars(self)):
-            raise CheckpointError(f"watch: expected {sorted(vars(self))}, got {sorted(saved)}")
+        """Bring back a snapshot."""
         vars(self).update(saved)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 @torch.no_grad()

@@ -31,7 +31,7 @@ from steep.core.run.failures import must_propagate
 from steep.core.run.graph import Graphs, Recording, Work
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.settings import Behaviour
-from steep.errors import GuardError, SteepWarning
+from steep.errors import CheckpointError, GuardError, SteepWarning
 
 PROPORTION = 10.0  # times the usual length of an update ...
 LEAST = 1e-3  # ... and that at least this share of the length of the parameters: quiet data must not freeze the model
@@ -358,9 +358,15 @@ class Runner:
         self.outcome = None
 
     def _load(self, saved: Mapping[str, Any]) -> None:
+        for name in ("initial", "state"):
+            self.state.check(saved[name], self.initial)
+        numbers = saved["guard"]["usual"]
+        if not isinstance(numbers, Tensor) or numbers.shape != self._numbers.shape or not bool((numbers >= 0).all()):
+            raise CheckpointError("state: guard: expected four numbers of at least 0, got something else")
+        self.monitor.check_saved(saved["watch"], self.state, self.initial)
         self.state.restore(saved["initial"])  # shows that a later reset() will find what it needs
         self.state.restore(saved["state"])
-        self._numbers.copy_(saved["guard"]["usual"])
+        self._numbers.copy_(numbers)
         self.monitor.restore(copy_tensors(dict(saved["watch"])))
         self._pending = None
 
