@@ -5,7 +5,6 @@ The energy is such a score (Liu et al., NeurIPS 2020): low for what the model kn
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -39,18 +38,25 @@ def detection(known: Tensor, unknown: Tensor) -> Detection:
     >>> detection(steep.energy(sure), steep.energy(unsure))
     Detection(auroc=1.0, fpr95=0.0, known=2, unknown=2)
     """
+    # Seconds to import, and only this function needs it.
+    from torchmetrics.functional.classification import binary_auroc, binary_roc
+
     for name, scores in (("known", known), ("unknown", unknown)):
         check_tensor(name, scores)
         if scores.ndim != 1 or not len(scores) or not scores.is_floating_point():
             raise InputError(f"{name}: expected scores (N,), one for each image, got {tuple(scores.shape)}")
         if not bool(scores.isfinite().all()):
             raise InputError(f"{name}: expected finite scores, got {int((~scores.isfinite()).sum())} that are not")
-    ours, others = (scores.detach().cpu().double().sort().values for scores in (known, unknown))
-    below, up_to = (torch.searchsorted(ours, others, right=right) for right in (False, True))  # known ones under each
-    passing = math.ceil((ACCEPTED - 1e-6) * len(ours))  # known images, those with the lowest scores
+    scores = torch.cat([known.detach().cpu(), unknown.detach().cpu()]).double()
+    # Ranks in [0, 1], equal for equal scores: torchmetrics puts other scores through a sigmoid, which makes all
+    # energies beyond −17 the same number.
+    values, rank = torch.unique(scores, return_inverse=True)
+    accepted = 1 - rank.double() / max(1, len(values) - 1)
+    is_known = torch.cat([torch.ones(len(known)), torch.zeros(len(unknown))]).long()
+    passed_unknown, passed_known, _ = binary_roc(accepted, is_known)
     return Detection(
-        auroc=float((below + up_to).double().sum() / (2 * len(ours) * len(others))),  # an equal score counts as half
-        fpr95=float((others <= ours[passing - 1]).double().mean()),
+        auroc=float(binary_auroc(accepted, is_known)),
+        fpr95=float(passed_unknown[passed_known >= ACCEPTED - 1e-6].min()),
         known=len(known),
         unknown=len(unknown),
     )
