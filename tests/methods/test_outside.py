@@ -14,16 +14,18 @@ from typing import ClassVar
 
 import pytest
 import torch
+from PIL import Image
 
 import steep
 from nets import net
 from steep import methods
-from steep.bench.rows import read
+from steep.bench.rows import read, stable
 from steep.cli import main
 from steep.core.method import Look, Method
 from steep.errors import InputError, SteepWarning, UnknownNameError
 from steep.methods import look_of, registry
 from steep.methods.tent import Tent
+from steep.models import checkpoints
 
 HOME = Path(__file__).parents[2]
 RECIPE = """
@@ -89,6 +91,27 @@ def test_from_a_recipe_through_every_command(
     page = importlib.import_module("method_page").methods()
     assert "## louder\n" in page
     assert "L = −mean max_k f(x)_k" in page
+
+
+def test_pictures_are_predicted_with_it(recipe: str, tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    for number in range(3):
+        Image.new("L", (8, 8), 40 * number).save(tmp_path / "pictures" / f"{number}.png")
+    weights = checkpoints.save(steep.models.build("wrn-10-1", 10, in_channels=1), tmp_path / "net.safetensors")
+    call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(tmp_path / "pictures")]
+    out = tmp_path / "answers.csv"
+    assert main([*call, "--method", str(tmp_path / "louder.py:Louder"), "--set", "lr=0.01", "--out", str(out)]) == 0
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 4
+
+
+@pytest.mark.slow
+def test_workers_of_ray_get_it_from_the_driver(recipe: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert main(["bench", recipe, "--store", str(tmp_path / "a"), "--limit", "40"]) == 0
+    call = ["bench", recipe, "--store", str(tmp_path / "b"), "--limit", "40", "--engine", "ray", "--address", "local"]
+    assert main(call) == 0
+    here, there = ({row["key"]: stable(row) for row in read(tmp_path / name)} for name in ("a", "b"))
+    assert here == there
 
 
 def test_registered_it_is_adapted_saved_and_resumed_by_name(recipe: str, tmp_path: Path) -> None:

@@ -19,22 +19,24 @@ def rows(stored: Sequence[Row]) -> list[Row]:
         spec = row["spec"]
         where = tuple(spec.get(name) for name in ("data", "source", "model", "weights", "weights_sha256"))
         methods.setdefault((*where, flat("", row)["label"]), []).append(row)
-    found = []
-    for own in methods.values():
-        shifts = {(row["spec"]["shift"], row["spec"].get("severity", 0)) for row in own}
+    flat_rows = []
+    for cells in methods.values():
+        shifts = {(row["spec"]["shift"], row["spec"].get("severity", 0)) for row in cells}
         about = {
             "shift": ", ".join(sorted({name for name, _ in shifts})),
             "severity": max(level for _, level in shifts),
             "shifts": len(shifts),
-            "seeds": len({row["spec"].get("seed", 0) for row in own}),
+            "seeds": len({row["spec"].get("seed", 0) for row in cells}),
             "seed": None,
         }
-        found.append(flat("calibration", own[0], **{**about, "part": "errors", **_errors(own)}))
-        for index, (low, high, count, confidence, accuracy) in enumerate(_bars(own)):
-            values = {"bin": index, "low": low, "high": high, "n": count}
-            means = {"confidence": confidence if count else None, "accuracy": accuracy if count else None}
-            found.append(flat("calibration", own[0], **{**about, "part": "bin", **values, **means}))
-    return found
+        flat_rows.append(flat("calibration", cells[0], **{**about, "part": "errors", **_errors(cells)}))
+        if (bars := together(cells, "reliability", DIAGRAM_BINS)) is None:
+            continue
+        for index, count in enumerate(bars.counts):
+            means = {name: getattr(bars, name)[index] if count else None for name in ("confidence", "accuracy")}
+            ends = {"bin": index, "low": bars.edges[index], "high": bars.edges[index + 1], "n": count}
+            flat_rows.append(flat("calibration", cells[0], **{**about, "part": "bin", **ends, **means}))
+    return flat_rows
 
 
 def together(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
@@ -44,17 +46,6 @@ def together(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
     counts, confidence, accuracy = zip(*pooled([row[name] for row in stored]), strict=True)
     edges = tuple(i / bins for i in range(bins + 1))
     return Reliability(edges=edges, counts=counts, confidence=confidence, accuracy=accuracy)
-
-
-def _bars(stored: Sequence[Row]) -> list[tuple[float, float, int, float, float]]:
-    bars = together(stored, "reliability", DIAGRAM_BINS)
-    if bars is None:
-        return []
-    edges = zip(bars.edges, bars.edges[1:], strict=False)
-    return [
-        (*edge, *of)
-        for edge, of in zip(edges, zip(bars.counts, bars.confidence, bars.accuracy, strict=True), strict=True)
-    ]
 
 
 def _errors(stored: Sequence[Row]) -> dict[str, Any]:
@@ -75,17 +66,17 @@ def _errors(stored: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def summary(found: Sequence[Row]) -> list[str]:
+def summary(rows: Sequence[Row]) -> list[str]:
     """Print the errors of each method; errors on other sets are no comparison."""
-    sets = {(row["shift"], row["severity"], row["shifts"], row["seeds"]) for row in found if row["part"] == "errors"}
+    errors = [row for row in rows if row["part"] == "errors"]
+    sets = {(row["shift"], row["severity"], row["shifts"], row["seeds"]) for row in errors}
     apart = ["methods were not run on the same sets: do not compare them"] if len(sets) > 1 else []
     return apart + [
         f"{name}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
         f"accuracy {row['accuracy']:.2%} over {row['n']:,} answers"
         + (f"; {row['nonfinite']} answers are not finite" if row["nonfinite"] else "")
-        for name, own in lines(found)
-        for row in own
-        if row["part"] == "errors"
+        for name, line in lines(errors)
+        for row in line
     ]
 
 

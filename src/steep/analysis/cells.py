@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from steep import provenance
-from steep.analysis.spec import Analysis, Tell
+from steep.analysis.spec import Analysis, Run, Tell
 from steep.bench import local
 from steep.bench.adapters import make_adapter
 from steep.bench.device import place, precision
@@ -22,8 +21,6 @@ from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.bench.streaming import OnProgress
-from steep.core.adapter import Adapter
-from steep.data import Batches, ImageSet, batches
 from steep.errors import InputError
 
 
@@ -79,22 +76,6 @@ def choose(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     return chosen
 
 
-def stream(cell: Cell, images: ImageSet, device: torch.device) -> Batches:
-    """Batch the images as the cell says."""
-    return batches(images, cell.batch_size or len(images), device=device)
-
-
-def answers(adapter: Adapter, cell: Cell, images: ImageSet, device: torch.device, tell: Tell) -> tuple[Tensor, Tensor]:
-    """Adapt over the whole set; its logits (N, K) and labels (N,), on the CPU."""
-    logits, labels = [], []
-    source = stream(cell, images, device)
-    for index, (x, y) in enumerate(source, 1):
-        logits.append(adapter(x))
-        labels.append(y)
-        tell(index / len(source))
-    return torch.cat(logits).cpu(), torch.cat(labels).cpu()
-
-
 def _measure(
     analysis: Analysis,
     cell: Cell,
@@ -116,7 +97,9 @@ def _measure(
         # Where each call answers before its update, the analysis counts the steps, one call for each.
         how: dict[str, Any] = {"predict": "before", "steps": 1} if analysis.step_by_step else {}
         adapter, notes = make_adapter(cell, model, sources, **how)
-        measured = analysis.measure(adapter, cell, images, device, folder=folder, options=options, tell=tell)
+        measured = analysis.measure(
+            Run(adapter=adapter, cell=cell, images=images, device=device, folder=folder, options=options, tell=tell)
+        )
     return {
         "schema": SCHEMA,
         "key": cell.key(),

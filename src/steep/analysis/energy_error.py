@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steep.analysis.cells import answers
 from steep.analysis.ranks import spearman
-from steep.analysis.spec import Analysis, Tell, flat, lines
+from steep.analysis.spec import Analysis, Run, flat, lines
 from steep.bench.measure import mean_energy, metrics
 from steep.bench.rows import Row
-from steep.bench.spec import Cell
-from steep.core.adapter import Adapter
 from steep.core.constraints import Real
 from steep.core.losses import energy
-from steep.data import ImageSet
 
 
-def measure(
-    adapter: Adapter,
-    cell: Cell,
-    images: ImageSet,
-    device: torch.device,
-    *,
-    folder: Path,
-    options: Mapping[str, Any],
-    tell: Tell,
-) -> dict[str, Any]:
+def measure(run: Run) -> dict[str, Any]:
     """Answer the whole set, and sort its images into groups of equal width in energy."""
-    logits, labels = answers(adapter, cell, images, device, tell)
-    by_energy = groups(logits, labels, options["width"])
+    answers, truth = [], []
+    source = run.stream()
+    for index, (x, y) in enumerate(source, 1):
+        answers.append(run.adapter(x))
+        truth.append(y)
+        run.tell(index / len(source))
+    logits, labels = torch.cat(answers).cpu(), torch.cat(truth).cpu()
+    by_energy = groups(logits, labels, run.options["width"])
     return {**metrics(logits, labels), "energy": mean_energy(logits), "groups": by_energy}
 
 
@@ -62,33 +54,23 @@ def groups(logits: Tensor, labels: Tensor, width: float) -> list[dict[str, float
 
 def rows(stored: Sequence[Row]) -> list[Row]:
     """One row for each shift, and one for each of its energy groups."""
-    found = []
+    flat_rows = []
     for row in stored:
-        of = ("n", "energy", "loss", "error", "accuracy", "nonfinite")
-        found.append(flat("energy-error", row, part="shift", **{name: row[name] for name in of}))
-        found += [
-            flat(
-                "energy-error",
-                row,
-                part="group",
-                energy_low=group["low"],
-                energy_high=group["high"],
-                n=group["n"],
-                wrong=group["wrong"],
-            )
-            for group in row["groups"]
-        ]
-    return found
+        numbers = {name: row[name] for name in ("n", "energy", "loss", "error", "accuracy", "nonfinite")}
+        flat_rows.append(flat("energy-error", row, part="shift", **numbers))
+        for group in row["groups"]:
+            bounds = {"energy_low": group["low"], "energy_high": group["high"]}
+            flat_rows.append(flat("energy-error", row, part="group", **bounds, n=group["n"], wrong=group["wrong"]))
+    return flat_rows
 
 
-def summary(found: Sequence[Row]) -> list[str]:
+def summary(rows: Sequence[Row]) -> list[str]:
     """Say how closely loss follows energy over the shifts."""
-    told = []
-    for name, own in lines(found):
-        points = [row for row in own if row["part"] == "shift"]
-        rank = spearman([row["energy"] for row in points], [row["loss"] for row in points])
-        told.append(f"{name}: rank correlation of mean energy and mean loss {rank:.2f} over {len(points)} shifts")
-    return told
+    sentences = []
+    for name, line in lines([row for row in rows if row["part"] == "shift"]):
+        rank = spearman([row["energy"] for row in line], [row["loss"] for row in line])
+        sentences.append(f"{name}: rank correlation of mean energy and mean loss {rank:.2f} over {len(line)} shifts")
+    return sentences
 
 
 ANALYSIS = Analysis(

@@ -6,47 +6,34 @@ is the adapting model before its first update (batch statistics, where the metho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steep.analysis.cells import stream
-from steep.analysis.spec import Analysis, Tell, flat, lines
+from steep.analysis.spec import Analysis, Run, flat, lines
 from steep.bench.measure import mean_energy, metrics
 from steep.bench.rows import Row
-from steep.bench.spec import Cell
-from steep.core.adapter import Adapter
-from steep.data import ImageSet
 from steep.methods import SOURCE
 
 
-def measure(
-    adapter: Adapter,
-    cell: Cell,
-    images: ImageSet,
-    device: torch.device,
-    *,
-    folder: Path,
-    options: Mapping[str, Any],
-    tell: Tell,
-) -> dict[str, Any]:
+def measure(run: Run) -> dict[str, Any]:
     """Step on each batch, from the source model again, and keep every answer on the way."""
-    last = 0 if cell.method == SOURCE else cell.steps
-    at: list[list[Tensor]] = [[] for _ in range(last + 1)]
+    last = 0 if run.cell.method == SOURCE else run.cell.steps
+    answers: list[list[Tensor]] = [[] for _ in range(last + 1)]
     labels = []
-    source = stream(cell, images, device)
+    source = run.stream()
     for index, (x, y) in enumerate(source):
-        adapter.reset()
+        run.adapter.reset()
         for step in range(last + 1):  # answered before the update: after s updates, by the model as they left it
-            at[step].append(adapter(x))
-            tell((index + (step + 1) / (last + 1)) / len(source))
+            answers[step].append(run.adapter(x))
+            run.tell((index + (step + 1) / (last + 1)) / len(source))
         labels.append(y)
     truth = torch.cat(labels).cpu()
     curve = []
-    for step, pieces in enumerate(at):
+    for step, pieces in enumerate(answers):
         logits = torch.cat(pieces).cpu()
         measured = metrics(logits, truth)
         numbers = {name: measured[name] for name in ("n", "loss", "accuracy", "nonfinite")}
@@ -59,22 +46,17 @@ def rows(stored: Sequence[Row]) -> list[Row]:
     return [flat("energy-steps", row, part="step", **point) for row in stored for point in row["curve"]]
 
 
-def summary(found: Sequence[Row]) -> list[str]:
+def summary(rows: Sequence[Row]) -> list[str]:
     """Say where each method's curve begins and ends, as means over the shifts."""
-    said = []
-    for name, own in lines(found):
-        ends = [[row for row in own if row["step"] == step] for step in (0, max(row["step"] for row in own))]
-        told = [
-            f"energy {_mean(end, 'energy'):.2f}, loss {_mean(end, 'loss'):.3f}, accuracy {_mean(end, 'accuracy'):.1%}"
-            f" after {end[0]['step']} steps"
-            for end in ends
-        ]
-        said.append(f"{name}: {'; '.join(dict.fromkeys(told))}")
-    return said
-
-
-def _mean(found: Sequence[Row], name: str) -> float:
-    return sum(float(row[name]) for row in found) / len(found)
+    sentences = []
+    for name, line in lines(rows):
+        parts = {}
+        for step in (0, max(row["step"] for row in line)):
+            end = [row for row in line if row["step"] == step]
+            energy, loss, accuracy = (fmean(row[key] for row in end) for key in ("energy", "loss", "accuracy"))
+            parts[step] = f"energy {energy:.2f}, loss {loss:.3f}, accuracy {accuracy:.1%} after {step} steps"
+        sentences.append(f"{name}: {'; '.join(parts.values())}")
+    return sentences
 
 
 ANALYSIS = Analysis(

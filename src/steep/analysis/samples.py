@@ -16,17 +16,13 @@ import torch
 from torch import Tensor
 
 from steep.analysis import pictures
-from steep.analysis.cells import stream
 from steep.analysis.moments import MOST, Moments
-from steep.analysis.spec import Analysis, Tell, flat
+from steep.analysis.spec import Analysis, Run, flat
 from steep.bench.rows import Row
-from steep.bench.spec import Cell
-from steep.core.adapter import Adapter
 from steep.core.classifier import as_logits
 from steep.core.constraints import Real, Whole
 from steep.core.langevin import langevin
 from steep.core.losses import energy
-from steep.data import ImageSet
 from steep.data.streams import to_device
 from steep.errors import InputError
 
@@ -43,122 +39,90 @@ class RealImages:
     labels: Tensor  # (classes · per_class,), what the samples are conditioned on
 
 
-def measure(
-    adapter: Adapter,
-    cell: Cell,
-    images: ImageSet,
-    device: torch.device,
-    *,
-    folder: Path,
-    options: Mapping[str, Any],
-    tell: Tell,
-) -> dict[str, Any]:
+def measure(run: Run) -> dict[str, Any]:
     """Adapt over the stream, looking at the buffer on the way; then sample, and compare with the test images."""
-    if cell.precision not in ("float32", "tf32"):
-        raise InputError(f"samples: expected precision float32 or tf32, got {cell.precision!r}. --set precision=tf32")
-    real = _real(images, options, device)
-    accuracy, buffer, strip = _adapt(adapter, cell, images, device, real, lambda share: tell(0.7 * share))
-    frames = _chains(adapter, cell, real, options, lambda share: tell(0.7 + 0.3 * share))
-    chain = [{"step": step, "energy": mean, **real.moments.distance(x)} for step, x, mean in frames]
-    recognised = float((_logits(adapter, frames[-1][1]).argmax(1) == real.labels).float().mean())
-    columns = options["per_class"]
-    drawn = {"real": (real.images, columns), "samples": (frames[-1][1], columns)}
+    if run.cell.precision not in ("float32", "tf32"):
+        raise InputError(
+            f"samples: expected precision float32 or tf32, got {run.cell.precision!r}. --set precision=tf32"
+        )
+    real = _real(run)
+    accuracy, buffer, strip = _adapt(run, real)
+    frames = _chains(run, real)
+    samples, columns = frames[-1][1], run.options["per_class"]
+    drawn = {"real": (real.images, columns), "samples": (samples, columns)}
     drawn["chain"] = _film([x[::columns][:STRIP] for _, x, _ in frames])
     if strip:
         drawn["buffer"] = _film(strip)
+    answers = as_logits(run.adapter.model(samples)).detach().argmax(1)
     return {
         "accuracy": accuracy,
-        "n": len(images),
+        "n": len(run.images),
         "samples": len(real.labels),
-        "recognised": recognised,
-        "distance": real.moments.distance(frames[-1][1]),
+        "recognised": float((answers == real.labels).float().mean()),
+        "distance": real.moments.distance(samples),
         "distance_real": real.moments.distance(real.images),
-        "chain": chain,
+        "chain": [{"step": step, "energy": mean, **real.moments.distance(x)} for step, x, mean in frames],
         "buffer": buffer,
-        "pictures": [_kept(kind, *what, cell, folder) for kind, what in drawn.items()],
+        "pictures": [_save(kind, *what, run) for kind, what in drawn.items()],
     }
 
 
-def _real(images: ImageSet, options: Mapping[str, Any], device: torch.device) -> RealImages:
+def _real(run: Run) -> RealImages:
     """Take some images of each class for the eye, and others for the moments."""
-    labels = torch.from_numpy(images.labels.copy()).long()
+    labels = torch.from_numpy(run.images.labels.copy()).long()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # sets lie class by class
-    classes = sorted(set(labels.tolist()))[: options["classes"]]
+    count = run.options["per_class"]
     shown = []
-    for label in classes:
-        own = order[labels[order] == label][: options["per_class"]]
-        shown.append(own.repeat(-(-options["per_class"] // len(own)))[: options["per_class"]])
+    for label in sorted(set(labels.tolist()))[: run.options["classes"]]:
+        places = order[labels[order] == label][:count]
+        shown.append(places.repeat(-(-count // len(places)))[:count])
     picked = torch.cat(shown)
     others = order[~torch.isin(order, picked)]
     if len(others) < 2:
         raise InputError(f"samples: expected more than {len(picked)} images to compare with, got {len(labels)}")
-    moments = Moments.of(_pixels(images, others[:MOST], device))
-    return RealImages(moments, _pixels(images, picked, device), labels[picked].to(device))
+    compared, seen = (to_device(run.images.images[at.numpy()], run.device) for at in (others[:MOST], picked))
+    return RealImages(Moments.of(compared), seen, labels[picked].to(run.device))
 
 
-def _pixels(images: ImageSet, places: Tensor, device: torch.device) -> Tensor:
-    return to_device(images.images[places.numpy()], device)
-
-
-def _adapt(
-    adapter: Adapter, cell: Cell, images: ImageSet, device: torch.device, real: RealImages, tell: Tell
-) -> tuple[float, list[dict[str, Any]], list[Tensor]]:
+def _adapt(run: Run, real: RealImages) -> tuple[float, list[dict[str, Any]], list[Tensor]]:
     """Adapt on every batch; the accuracy, and for a method with chains how they drifted."""
-    source = stream(cell, images, device)
+    source = run.stream()
     looks = set(torch.linspace(1, len(source), min(LOOKS, len(source))).round().int().tolist())
-    right, drift, strip, first = 0, [], [], None
+    right, drift, strip = 0, [], list[Tensor]()
     for index, (x, y) in enumerate(source, 1):
-        right += int((adapter(x).argmax(1) == y).sum())
-        chains = _buffer(adapter) if index in looks else None
-        if chains is not None:
-            first = chains if first is None else first
-            moved = (chains - first).flatten(1).square().mean(dim=1).sqrt()  # (size,), over pixels
+        right += int((run.adapter(x).argmax(1) == y).sum())
+        buffer = run.adapter.state_dict()["state"].get("buffer") if index in looks else None
+        if isinstance(buffer, Mapping) and buffer["images"] is not None:
+            chains = buffer["images"]
+            strip.append(chains)
+            moved = (chains - strip[0]).flatten(1).square().mean(dim=1).sqrt()  # (size,), over pixels
             about = {"batch": index, "travelled": float(moved.mean()), "moved": float((moved > 0).float().mean())}
             drift.append({**about, **real.moments.distance(chains), "chains": len(chains)})
-            strip.append(chains)
-        tell(index / len(source))
+        run.tell(0.7 * index / len(source))
     if strip:  # follow those that have gone farthest
         far = (strip[-1] - strip[0]).flatten(1).norm(dim=1).topk(min(STRIP, len(strip[0]))).indices
         strip = [chains[far] for chains in strip]
-    return right / len(images), drift, strip
+    return right / len(run.images), drift, strip
 
 
-def _buffer(adapter: Adapter) -> Tensor | None:
-    held = adapter.state_dict()["state"].get("buffer")
-    return held["images"] if isinstance(held, Mapping) else None
-
-
-def _logits(adapter: Adapter, x: Tensor) -> Tensor:
-    return as_logits(adapter.model(x)).detach()
-
-
-def _chains(
-    adapter: Adapter, cell: Cell, real: RealImages, options: Mapping[str, Any], tell: Tell
-) -> list[tuple[int, Tensor, float]]:
+def _chains(run: Run, real: RealImages) -> list[tuple[int, Tensor, float]]:
     """Walk chains down E(x, y) of the adapted model, from the same noise for every method; frames on the way."""
-    model = adapter.model  # as configured: its BatchNorm may use the statistics of the chains
-    device = real.images.device
-    generator = torch.Generator(device).manual_seed(cell.seed)
-    x = torch.empty_like(real.images).uniform_(options["low"], options["high"], generator=generator)
+    model = run.adapter.model  # as configured: its BatchNorm may use the statistics of the chains
+    generator = torch.Generator(run.device).manual_seed(run.cell.seed)
+    x = torch.empty_like(real.images).uniform_(run.options["low"], run.options["high"], generator=generator)
 
     def energy_of(chains: Tensor) -> Tensor:
         return energy(as_logits(model(chains)), real.labels)
 
     frames: list[tuple[int, Tensor, float]] = []
-    done = 0
-    for step in _moments(options["steps"]):
-        x = langevin(
-            energy_of,
-            x,
-            steps=step - done,
-            rate=options["rate"],
-            noise=options["noise"],
-            generator=generator,
-        )
+    done, steps = 0, run.options["steps"]
+    how = {"rate": run.options["rate"], "noise": run.options["noise"], "generator": generator}
+    for step in _moments(steps):
+        x = langevin(energy_of, x, steps=step - done, **how)
         done = step
         with torch.no_grad():
             frames.append((step, x, float(energy_of(x).mean())))
-        tell(step / max(1, options["steps"]))
+        run.tell(0.7 + 0.3 * step / max(1, steps))
     return frames
 
 
@@ -177,68 +141,68 @@ def _film(frames: Sequence[Tensor]) -> tuple[Tensor, int]:
     return torch.stack(list(frames), dim=1).flatten(0, 1), len(frames)
 
 
-def _kept(kind: str, images: Tensor, columns: int, cell: Cell, folder: Path) -> dict[str, Any]:
+def _save(kind: str, images: Tensor, columns: int, run: Run) -> dict[str, Any]:
+    cell = run.cell
     file = pictures.file_name(kind, cell.shift, cell.label or cell.method, cell.key()[:8])
-    pictures.save(pictures.grid(images, columns), folder / file)
+    pictures.save(pictures.grid(images, columns), run.folder / file)
     return {"kind": kind, "file": file, "columns": columns, "png": pictures.inline(images, columns)}
 
 
 def rows(stored: Sequence[Row]) -> list[Row]:
     """Rows for the distances, the chain, the buffer and the pictures; real images once for each shift and seed."""
-    found: list[Row] = []
+    flat_rows: list[Row] = []
     seen: set[tuple[Any, ...]] = set()
     for row in stored:
-        spec = row["spec"]
 
-        def one(part: str, row: Row = row, **values: Any) -> None:
-            found.append(flat("samples", row, part=part, **values))
+        def add(part: str, row: Row = row, **values: Any) -> None:
+            flat_rows.append(flat("samples", row, part=part, **values))
 
         real = {"label": "real", "method": "real", "setting": "", "of": "real"}
-        where = tuple(spec.get(name) for name in ("data", "source", "shift", "severity", "model", "seed"))
-        if first := where not in seen:
-            seen.add(where)
-            one("distance", **{**real, "n": row["samples"], **row["distance_real"]})
-        more = {"accuracy": row["accuracy"], "recognised": row["recognised"]}
-        one("distance", of="samples", n=row["samples"], **row["distance"], **more)
-        for point in row["chain"]:
-            one("chain", **point)
-        for point in row["buffer"]:
-            one("buffer", **point)
+        where = tuple(row["spec"].get(name) for name in ("data", "source", "shift", "severity", "model", "seed"))
+        first = where not in seen
+        seen.add(where)
+        if first:
+            add("distance", **{**real, "n": row["samples"], **row["distance_real"]})
+        numbers = {"accuracy": row["accuracy"], "recognised": row["recognised"]}
+        add("distance", of="samples", n=row["samples"], **row["distance"], **numbers)
+        for part in ("chain", "buffer"):
+            for point in row[part]:
+                add(part, **point)
         for picture in row["pictures"]:
             if picture["kind"] != "real":
-                one("picture", **picture)
+                add("picture", **picture)
             elif first:
-                one("picture", **{**real, **picture})
-    return found
+                add("picture", **{**real, **picture})
+    return flat_rows
 
 
-def summary(found: Sequence[Row]) -> list[str]:
+def summary(rows: Sequence[Row]) -> list[str]:
     """Print the distances of each shift."""
-    lines = []
-    several = len({row["seed"] for row in found}) > 1
-    for row in found:
+    sentences = []
+    several = len({row["seed"] for row in rows}) > 1
+    for row in rows:
         if row["part"] == "distance":
             where = f"{row['source']} → {row['shift']}" if row["source"] else f"{row['data']} {row['shift']}"
             where += f", seed {row['seed']}" if several else ""
             known = "" if row["of"] == "real" else f", {row['recognised']:.0%} taken for their class"
-            lines.append(
+            sentences.append(
                 f"{where}, {row['label']}: mean {row['mean_distance']:.4f}, covariance "
                 f"{row['covariance_distance']:.5f} from the test set's, {row['n']} images{known}"
             )
-    return lines
+    return sentences
 
 
-def panels(found: Sequence[Row], folder: Path) -> list[Path]:
+def panels(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write, for each shift, real images and the samples of every method side by side."""
     shifts: dict[tuple[Any, ...], list[Row]] = {}
-    for row in found:
+    for row in rows:
         shifts.setdefault((row["data"], row["source"], row["shift"], row["severity"], row["seed"]), []).append(row)
     written = []
-    for (data, source, shift, severity, seed), own in shifts.items():
-        numbers = {row["label"]: row for row in own if row["part"] == "distance"}
+    for (data, source, shift, severity, seed), shown in shifts.items():
+        numbers = {row["label"]: row for row in shown if row["part"] == "distance"}
         parts = [
             (row["label"], _note(numbers.get(row["label"])), folder / row["file"])
-            for row in own
+            for row in shown
             if row["part"] == "picture" and row["kind"] in ("real", "samples") and (folder / row["file"]).is_file()
         ]
         if not parts:

@@ -7,11 +7,13 @@ comparing it with the method's own line, the one that goes by the method's name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from steep.analysis.spec import Analysis, flat, lines, place
 from steep.bench.rows import Row
 from steep.errors import InputError
+from steep.methods import SOURCE
 
 RUN = ("batch_size", "steps")
 """What may be varied besides hyper-parameters."""
@@ -19,23 +21,21 @@ RUN = ("batch_size", "steps")
 
 def rows(stored: Sequence[Row]) -> list[Row]:
     """One row for each cell and the parameter it varies; the method's own line counts for every parameter."""
-    found = [
+    flat_rows = [
         flat("sensitivity", row, part="source", n=row["n"], accuracy=row["accuracy"])
         for row in stored
-        if row["spec"]["method"] == "source"
+        if row["spec"]["method"] == SOURCE
     ]
-    for method in dict.fromkeys(row["spec"]["method"] for row in stored if row["spec"]["method"] != "source"):
-        own = [row for row in stored if row["spec"]["method"] == method]
-        base = {_where(row): row for row in own if (row["spec"].get("label") or method) == method}
+    for method in dict.fromkeys(row["spec"]["method"] for row in stored if row["spec"]["method"] != SOURCE):
+        cells = [row for row in stored if row["spec"]["method"] == method]
+        base = {_where(row): row for row in cells if (row["spec"].get("label") or method) == method}
         if not base:
             raise InputError(f"sensitivity: expected a line named {method} to compare its variants with, got none")
-        varied = [(row, *_varied(row, base.get(_where(row)))) for row in own]
-        for row, name, value in varied:
-            if name:
-                found.append(_row(row, method, name, value, False))
+        varied = [(row, *_varied(row, base.get(_where(row)))) for row in cells]
+        flat_rows += [_row(row, method, name, value, False) for row, name, value in varied if name]
         for name in sorted({name for _, name, _ in varied if name}):
-            found += [_row(row, method, name, _value(row["spec"], name), True) for row in base.values()]
-    return found
+            flat_rows += [_row(row, method, name, _value(row["spec"], name), True) for row in base.values()]
+    return flat_rows
 
 
 def _row(row: Row, method: str, name: str, value: Any, usual: bool) -> Row:
@@ -48,8 +48,8 @@ def _varied(row: Row, base: Row | None) -> tuple[str, Any]:
     """Name the one thing in which a cell differs from its base, and its value; nothing where none or several do."""
     if base is None:
         return "", None
-    mine, usual = _settings(row["spec"]), _settings(base["spec"])
-    names = [name for name in mine if mine[name] != usual.get(name)]
+    settings, usual = _settings(row["spec"]), _settings(base["spec"])
+    names = [name for name in settings if settings[name] != usual.get(name)]
     return (names[0], _value(row["spec"], names[0])) if len(names) == 1 else ("", None)
 
 
@@ -66,31 +66,31 @@ def _where(row: Row) -> tuple[Any, ...]:
     return (*place(row["spec"]), row["spec"].get("setting"), row["spec"].get("seed"))
 
 
-def summary(found: Sequence[Row]) -> list[str]:
+def summary(rows: Sequence[Row]) -> list[str]:
     """Say, for each parameter, where the mean accuracy is best and worst, over the shifts that every value has."""
-    parted = lines([row for row in found if row["part"] == "point"])
-    return [f"{name}, {line}" if len(parted) > 1 else line for name, points in parted for line in _told(points)]
+    parted = lines([row for row in rows if row["part"] == "point"])
+    return [f"{name}, {text}" if len(parted) > 1 else text for name, points in parted for text in _sentences(points)]
 
 
-def _told(points: Sequence[Row]) -> list[str]:
-    said = []
+def _sentences(points: Sequence[Row]) -> list[str]:
+    sentences = []
     for name in dict.fromkeys(row["parameter"] for row in points):
         values: dict[Any, list[float]] = {}
         for row in points:
             if row["parameter"] == name:
                 values.setdefault(row["value"], []).append(row["accuracy"])
         most = max(map(len, values.values()))
-        means = {value: sum(own) / len(own) for value, own in values.items() if len(own) == most}
+        means = {value: fmean(accuracies) for value, accuracies in values.items() if len(accuracies) == most}
         best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
         usual = next(row["value"] for row in points if row["parameter"] == name and row["usual"])
-        said.append(
+        sentences.append(
             f"{name}: best {means[best]:.2%} at {best:g}, worst {means[worst]:.2%} at {worst:g}"
             + (f", usual {means[usual]:.2%} at {usual:g}" if usual in means else "")
         )
         if len(means) < len(values):
             lacking = ", ".join(f"{value:g}" for value in sorted(set(values) - set(means)))
-            said.append(f"{name}: not run for every shift, so left out: {lacking}")
-    return said
+            sentences.append(f"{name}: not run for every shift, so left out: {lacking}")
+    return sentences
 
 
 ANALYSIS = Analysis(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -13,7 +13,7 @@ from steep.bench.rows import Row
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
 from steep.core.constraints import Constraint
-from steep.data import ImageSet
+from steep.data import Batches, ImageSet, batches
 
 VERSION = 1
 """Of the flat rows; raised when an older reader could no longer understand them."""
@@ -22,21 +22,21 @@ Tell: TypeAlias = Callable[[float], None]
 """Called with the share of a cell that is done."""
 
 
-class Measure(Protocol):
-    """Runs the adapter of one cell and gives what is stored of it; pictures go into `folder`."""
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One cell that is measured: its adapter at the source model, its images, and where pictures go."""
 
-    def __call__(
-        self,
-        adapter: Adapter,
-        cell: Cell,
-        images: ImageSet,
-        device: torch.device,
-        *,
-        folder: Path,
-        options: Mapping[str, Any],
-        tell: Tell,
-    ) -> dict[str, Any]:
-        """Run the cell."""
+    adapter: Adapter
+    cell: Cell
+    images: ImageSet
+    device: torch.device
+    folder: Path
+    options: Mapping[str, Any]
+    tell: Tell
+
+    def stream(self) -> Batches:
+        """Batch the images as the cell says."""
+        return batches(self.images, self.cell.batch_size or len(self.images), device=self.device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Analysis:
     recipe: str  # taken where the caller names none
     rows: Callable[[Sequence[Row]], list[Row]]  # stored → flat
     summary: Callable[[Sequence[Row]], list[str]]  # flat → lines for a person
-    measure: Measure | None = None  # None: the row of a bench cell says everything already
+    measure: Callable[[Run], dict[str, Any]] | None = None  # run → stored; None: the row of a bench says everything
     options: Mapping[str, tuple[Any, Constraint]] = field(default_factory=dict)  # name → default and allowed values
     step_by_step: bool = False  # whether each call of the adapter answers before its update and makes one step
     own_domain: bool = False  # whether a model is also run on the domain it was trained on
@@ -85,12 +85,12 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     >>> [name for name, _ in lines([{"label": "tea", "data": "mnist"}, {"label": "tea", "data": "cifar10"}])]
     ['tea on mnist', 'tea on cifar10']
     """
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    parted: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault((row["label"], *(row.get(name) for name in _TOGETHER)), []).append(row)
-    if len({key[1:] for key in found}) < 2:
-        return [(key[0], own) for key, own in found.items()]
-    return [(f"{key[0]} on {', '.join(str(word) for word in key[1:4] if word)}", own) for key, own in found.items()]
+        parted.setdefault((row["label"], *(row.get(name) for name in _TOGETHER)), []).append(row)
+    if len({key[1:] for key in parted}) < 2:
+        return [(key[0], line) for key, line in parted.items()]
+    return [(f"{key[0]} on {', '.join(str(word) for word in key[1:4] if word)}", line) for key, line in parted.items()]
 
 
 _TOGETHER = ("data", "source", "model", "weights", "weights_sha256", "limit", "size")

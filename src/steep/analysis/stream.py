@@ -58,7 +58,7 @@ class Recorder:
             raise InputError(f"every: expected 1 batch or more, got {every}")
         self.path, self.every, self.seconds = Path(path), every, seconds
         self.batches = 0
-        self._kept: list[tuple[dict[str, Any], Tensor]] = []
+        self._pending: list[tuple[dict[str, Any], Tensor]] = []
         self._begun = self._flushed = time.monotonic()
         with explained(self.path):
             make_folder(self.path.parent)
@@ -73,17 +73,17 @@ class Recorder:
             self._write(encode(self._start(adapter)))
         self.batches += 1
         about = {"batch": self.batches, "n": len(logits), "seconds": round(now - self._begun, 3), **_note(adapter)}
-        self._kept.append((about, _numbers(adapter, logits)))
-        if len(self._kept) >= self.every or now - self._flushed >= self.seconds:
+        self._pending.append((about, _numbers(adapter, logits)))
+        if len(self._pending) >= self.every or now - self._flushed >= self.seconds:
             self.flush()
 
     def flush(self) -> None:
         """Read what is kept from the device, which waits for it, and write it."""
         self._flushed = time.monotonic()
-        if self._kept:
-            kept, self._kept = self._kept, []
-            found = torch.stack([numbers for _, numbers in kept]).tolist()
-            lines = [_line(about, values) for (about, _), values in zip(kept, found, strict=True)]
+        if self._pending:
+            pending, self._pending = self._pending, []
+            numbers = torch.stack([numbers for _, numbers in pending]).tolist()
+            lines = [_line(about, values) for (about, _), values in zip(pending, numbers, strict=True)]
             self._write(b"".join(map(encode, lines)))
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
             f"{file}: expected a file that steep.analysis.stream.Recorder wrote ({error.strerror})"
         ) from error
     start: Row | None = None
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         try:
             row = json.loads(line)
@@ -200,11 +200,11 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
         if part == "start":
             if row.get("version", 0) > VERSION:
                 raise DataError(f"{file}: line {number} was written by a newer steep. Upgrade steep")
-            start, found = {k: v for k, v in row.items() if k not in ("hyper", "part")}, []
+            start, rows = {k: v for k, v in row.items() if k not in ("hyper", "part")}, []
         elif start is None:
             raise DataError(
                 f"{file}: line {number}: expected a run to start with its own line. Bring back its first line"
             )
         else:
-            found.append({**start, **row})
-    return found
+            rows.append({**start, **row})
+    return rows

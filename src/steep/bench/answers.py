@@ -25,7 +25,7 @@ def unpacked(text: str, n: int) -> npt.NDArray[np.bool_] | None:
     (array([ True, False,  True]), None)
     """
     try:
-        held = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
+        flags = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
     except (binascii.Error, ValueError, TypeError):
         return None
-    return np.unpackbits(held, count=n).astype(bool) if len(held) == -(-n // 8) else None
+    return np.unpackbits(flags, count=n).astype(bool) if len(flags) == -(-n // 8) else None

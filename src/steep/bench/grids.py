@@ -57,12 +57,12 @@ def shares(grids: Sequence[Grid], rows: Container[str]) -> dict[str, tuple[int, 
     >>> shares([["a", "b", "c"], ["d"]], rows={"a", "b", "d"})
     {'a': (2, 3), 'b': (2, 3)}
     """
-    found = {}
+    counts = {}
     for grid in sorted(grids, key=len):
         here = [key for key in grid if key in rows]
         if len(here) < len(grid):
-            found.update(dict.fromkeys(here, (len(here), len(grid))))
-    return found
+            counts.update(dict.fromkeys(here, (len(here), len(grid))))
+    return counts
 
 
 def begun(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -26,8 +26,8 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
         labels: (N,).
 
     >>> import torch
-    >>> found = metrics(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
-    >>> found["accuracy"], found["n"], round(found["ece"], 4)
+    >>> row = metrics(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
+    >>> row["accuracy"], row["n"], round(row["ece"], 4)
     (0.5, 2, 0.3808)
     """
     bad = int((~are_answers(logits)).sum())
@@ -65,8 +65,8 @@ def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     """Give what a reliability diagram and a per-class table are drawn from, and bins whose sums give a pooled ECE.
 
     >>> import torch
-    >>> found = diagrams(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
-    >>> found["per_class"], found["reliability"]["counts"][8]
+    >>> row = diagrams(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
+    >>> row["per_class"], row["reliability"]["counts"][8]
     ({'count': [1, 1], 'correct': [1, 0], 'predicted': [2, 0]}, 2)
     """
     classes = logits.shape[1]

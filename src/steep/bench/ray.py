@@ -24,7 +24,7 @@ from steep import user_code
 from steep.bench import cell as one
 from steep.bench.engine import FATAL, POLL_SECONDS, Board, EngineError, Outcome, Progress, silent
 from steep.bench.rows import Row
-from steep.bench.sources import KEPT_BYTES, Disk, Recent, Sources
+from steep.bench.sources import IMAGE_BYTES, Disk, Recent, Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.core.method import Method, Need
@@ -150,9 +150,9 @@ class _Driver:
             room = min(room, slots["GPU"] / gpus)
         self.window = max(2, 2 * int(room))  # cells in flight: enough to keep every worker fed
         self.flying: dict[Any, str] = {}  # reference → key
-        self._put = Recent[tuple[int, Any]](KEPT_BYTES, weigh=lambda kept: kept[0])  # (bytes, reference)
-        self._kept_models = Recent[Any](4)
-        self._kept_train = Recent[Any](1)
+        self._images = Recent[tuple[int, Any]](IMAGE_BYTES, weigh=lambda put: put[0])  # (bytes, reference)
+        self._models = Recent[Any](4)
+        self._train_sets = Recent[Any](1)
 
     def run(self) -> None:
         """Send and collect until nothing is left."""
@@ -201,18 +201,18 @@ class _Driver:
         sets = [self.sources.images(cell, *pair) for pair in cell.shifts]
         references = [self._ship(data) for data in sets]
         kind = (cell.model, cell.weights, cell.weights_sha256, len(sets[0].classes), sets[0].images.shape[3])
-        model = self._kept_models.get(kind, lambda: self.ray.put(self.sources.model(cell, sets[0])))
+        model = self._models.get(kind, lambda: self.ray.put(self.sources.model(cell, sets[0])))
         method, train = METHODS[cell.method], None
         if method.__module__ in user_code.OPENED:  # workers cannot import it: the class itself is sent
             self.ray.cloudpickle.register_pickle_by_value(user_code.OPENED[method.__module__])
         if Need.SOURCE_IMAGES in method.needs:
-            train = self._kept_train.get((cell.data, cell.source, cell.size), lambda: self._train(cell))
+            train = self._train_sets.get((cell.data, cell.source, cell.size), lambda: self._train(cell))
         # References inside a list stay references: the worker fetches the model only where it has not got it yet.
         return self.task.remote(method, cell.to_json(), [model, kind], train, self.gpus > 0, *references)
 
     def _ship(self, data: ImageSet) -> Any:
         key = (data.digest, data.name, data.split, len(data))
-        return self._put.get(key, lambda: (data.images.nbytes, self.ray.put(_plain(data))))[1]
+        return self._images.get(key, lambda: (data.images.nbytes, self.ray.put(_plain(data))))[1]
 
     def _train(self, cell: Cell) -> Any:
         data = self.sources.train(cell)

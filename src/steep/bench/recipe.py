@@ -285,8 +285,8 @@ class _Grid:
         for setting in run.get("settings", ["paper"]):
             # What `tuned` is about is not the recipe's to undo; only an assignment by name does that.
             tuned = options.changed_by_tuning(name) if setting == "tuned" else set()
-            kept = {key: value for key, value in table.items() if key not in (*tuned, *_RUN, "method")}
-            hyper = options.hyper(where, name, setting, kept | assigned)
+            settings = {key: value for key, value in table.items() if key not in (*tuned, *_RUN, "method")}
+            hyper = options.hyper(where, name, setting, settings | assigned)
             if not self._admit("setting", setting) or (setting == "tuned" and not tuned):
                 continue  # with nothing to tune it would be the same row twice
             seeds = run.get("seeds", [0]) if self.seeds is None else self.seeds

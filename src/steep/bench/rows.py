@@ -78,12 +78,12 @@ def pooled(bars: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
     ...         {"counts": [3, 0], "confidence": [0.75, 0], "accuracy": [0.0, 0]}])
     [(4, 0.6875, 0.25), (0, 0.0, 0.0)]
     """
-    found = []
+    bins = []
     for parts in zip(*(zip(b["counts"], b["confidence"], b["accuracy"], strict=True) for b in bars), strict=True):
         count = sum(part[0] for part in parts)
         confidence, accuracy = (math.fsum(part[0] * part[i] for part in parts) / (count or 1) for i in (1, 2))
-        found.append((count, confidence, accuracy))
-    return found
+        bins.append((count, confidence, accuracy))
+    return bins
 
 
 def file_of(store: str | Path) -> Path:

@@ -19,7 +19,7 @@ from steep.models import Normalized, build, checkpoints
 UNTRAINED = "untrained"
 """Weights of a model as initialised with seed 0: for trying a grid out."""
 
-KEPT_BYTES = 3 << 30
+IMAGE_BYTES = 3 << 30
 """How much of the test images stays in memory: all 75 sets of CIFAR-10-C, which a gradual stream needs at once."""
 
 T = TypeVar("T")
@@ -50,16 +50,16 @@ class Recent(Generic[T]):
 
     def __init__(self, budget: int, weigh: Callable[[T], int] = lambda thing: 1) -> None:
         self.budget, self.weigh = budget, weigh
-        self._kept: OrderedDict[Hashable, T] = OrderedDict()
+        self._things: OrderedDict[Hashable, T] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is kept under a key, making it first where it is not."""
-        if key not in self._kept:
-            self._kept[key] = make()
-            while len(self._kept) > 1 and sum(map(self.weigh, self._kept.values())) > self.budget:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        if key not in self._things:
+            self._things[key] = make()
+            while len(self._things) > 1 and sum(map(self.weigh, self._things.values())) > self.budget:
+                self._things.popitem(last=False)
+        self._things.move_to_end(key)
+        return self._things[key]
 
 
 class Disk:
@@ -69,7 +69,7 @@ class Disk:
         self.root = root
         self.weights = dict(weights or {})  # name → file
         self._models = Recent[nn.Module](2)
-        self._images = Recent[ImageSet](KEPT_BYTES, weigh=lambda data: data.images.nbytes)
+        self._images = Recent[ImageSet](IMAGE_BYTES, weigh=lambda data: data.images.nbytes)
         self._train = Recent[ImageSet | None](1)
 
     def model(self, cell: Cell, images: ImageSet) -> nn.Module:

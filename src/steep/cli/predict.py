@@ -30,7 +30,7 @@ def predict(
     weights: Annotated[
         str | None, typer.Option("--weights", help="A file of weights, or the name of weights that come with steep.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="How to adapt (steep methods lists them).")] = "tea",
+    method: Annotated[str, typer.Option("--method", help="Such as tent (steep methods), or file.py:NAME.")] = "tea",
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A hyper-parameter; repeatable.")
     ] = None,
@@ -78,6 +78,7 @@ def predict(
     from steep.cli.output import console, progress_bar
     from steep.errors import InputError
     from steep.files import explained, make_folder
+    from steep.methods import find
     from steep.models import Normalized
     from steep.predicting import PredictionStopped, load_model, ood_detection, open_pictures, write_table
     from steep.predicting import predict as run
@@ -85,6 +86,7 @@ def predict(
     from steep.recipes import assignment
 
     check_table(out)
+    method = find(method).name  # a file is run and its method registered
     if save_weights is not None and save_weights.suffix != ".safetensors":
         raise InputError(f"--save-weights: expected a name ending in .safetensors, got {save_weights.name!r}")
     for target in (save_weights, save_state):
