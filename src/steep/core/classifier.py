@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def copy_tensors(tree: T) -> T:
-    """Copy every tensor in nested dicts and lists, bit for bit, with few kernels where there are many tensors."""
+    """Copy every tensor in nested dicts and lists, bit for bit, with few kernels."""
     leaves, shape = pytree.tree_flatten(tree)
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for i, leaf in enumerate(leaves):

@@ -1,7 +1,6 @@
-"""Before a batch, ranks that adapt together tell each other what they have: how many images, of which shape, any error.
+"""Ranks that adapt together agree on a batch before anything changes: how many images, of which shape, any error.
 
-What is wrong on one of them is then known to all before anything has changed, and nobody waits for a rank that has
-given up.
+An error of one rank is then raised by all of them, and no rank waits for one that has stopped.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class Part:
     """What a rank brings to a batch that all agree on."""
 
     x: Tensor  # its good images; none is fine too
-    good: Tensor  # a mask of them among those given
+    good: Tensor  # a mask of them among all its images
     scope: Scope
     fits: bool  # no rank has run out of memory so far
 
 
 def reach(
-    group: Group, x: Tensor, model: Classifier, seen: set[torch.Size], same: int, *, keep_bad: bool, pieces: bool
+    group: Group, x: Tensor, model: Classifier, shapes_tried: set[torch.Size], same: int, *, keep_bad: bool, pieces: bool
 ) -> Part:
     """Check this rank's images and agree with the others. `same` must be the same number on all ranks.
 
@@ -47,12 +46,12 @@ def reach(
     shape: tuple[int, ...] = ()
     status = FINE
     try:
-        x, good = _checked(x, model, keep_bad)
+        x, good = _check(x, model, keep_bad)
         shape = tuple(x.shape[1:]) if len(x) else ()
         x = x if good is None else x[good]
-        if len(x) and x.shape[1:] not in seen:
+        if len(x) and x.shape[1:] not in shapes_tried:
             images.probe_forward(x, model)
-            seen.add(x.shape[1:])
+            shapes_tried.add(x.shape[1:])
     except torch.cuda.OutOfMemoryError as out:
         status, error = (NO_MEMORY, None) if pieces else (REFUSED, out)
     except Exception as refusal:
@@ -80,7 +79,7 @@ def reach(
 
 
 def fingerprint(state: State, method: Method[Any], options: Mapping[str, Any]) -> int:
-    """Tell adapters apart: method, options, frozen weights and everything on the device that moves. Never 0."""
+    """Checksum of method, options, frozen weights and everything on the device that moves. Never 0."""
     words = method.name, asdict(method), dict(options), state.model.fingerprint()
     crc = zlib.crc32(repr(words).encode())
     for tensor in tensors(state):
@@ -88,10 +87,9 @@ def fingerprint(state: State, method: Method[Any], options: Mapping[str, Any]) -
     return crc + 1
 
 
-def _checked(x: Tensor, model: Classifier, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
-    like = model.anchor()
-    if isinstance(x, Tensor) and x.ndim and len(x) == 0:
-        return like.new_empty(0), None
+def _check(x: Tensor, model: Classifier, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
+    if isinstance(x, Tensor) and x.ndim and len(x) == 0:  # a rank may have no image
+        return model.anchor().new_empty(0), None
     return model.check_images(x, keep_bad=keep_bad)
 
 

@@ -24,9 +24,9 @@ def images_of(batch: Any) -> Any:
 
 @torch.no_grad()
 def probe_forward(x: Tensor, model: Classifier) -> None:
-    """Show the model a new image shape once, so that what it cannot take is refused with nothing changed.
+    """Run a model once on images of a new shape: what it cannot take is refused before anything has changed.
 
-    Images whose scale is not the one the model was trained on are warned about.
+    Warns of images whose scale is not the one the model was trained on.
     """
     before = model.snapshot()
     try:
@@ -43,7 +43,7 @@ def probe_forward(x: Tensor, model: Classifier) -> None:
 
 @contextmanager
 def explain_forward_error(x: Tensor) -> Iterator[None]:
-    """Say of a batch that a model cannot take it, in place of what its layers say."""
+    """Turn an error of a model's layers into one that names the shape of the batch."""
     try:
         yield
     except (InputError, torch.cuda.OutOfMemoryError):

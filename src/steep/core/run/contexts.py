@@ -22,9 +22,10 @@ def grads() -> Iterator[None]:
 
 @contextmanager
 def fresh_casts() -> Iterator[None]:
-    """Under a caller's autocast, torch keeps the half-precision copy of a weight until the context ends.
+    """Switch off torch's cache of half-precision weights.
 
-    An adapted weight would then be answered with as it was before the update.
+    Under a caller's autocast it keeps the copy of a weight until that context ends, so an adapted weight would answer
+    as it was before the update.
     """
     enabled = torch.is_autocast_cache_enabled()
     torch.clear_autocast_cache()
@@ -37,9 +38,9 @@ def fresh_casts() -> Iterator[None]:
 
 @contextmanager
 def kernels(fastest: bool, deterministic: bool) -> Iterator[None]:
-    """Let cuDNN try which kernel is fastest for each new shape, or take only those that always give the same bits.
+    """Let cuDNN try which kernel is fastest for each new shape, or use only kernels that always give the same bits.
 
-    What torch cannot do in the same way every time is then refused, by name.
+    With `deterministic`, an operation that has no such kernel raises an error that names it.
     """
     kind = "deterministic" if deterministic else "fastest" if fastest else "plain"
     _process.count(kind, 1)
@@ -54,11 +55,11 @@ def kernels(fastest: bool, deterministic: bool) -> Iterator[None]:
 
 
 class _Process:
-    """Which kernels torch takes is set for the whole process, and adapters work in several threads.
+    """Torch's settings of kernels, which are those of the whole process, while adapters work in several threads.
 
-    The first that asks for something notes what the caller had set, the last to leave sets that again. As long as a
-    deterministic adapter works, all take its kernels; but what cannot be deterministic is an error only while no other
-    adapter is at work, for which it would be none, and a warning of torch's otherwise.
+    The first adapter that asks for something notes what the caller had set, and the last to leave sets that again.
+    While a deterministic adapter works, all use its kernels. An operation that has no deterministic kernel is an error
+    only while no other adapter is at work, since those have not asked for it; otherwise torch warns.
     """
 
     def __init__(self) -> None:
