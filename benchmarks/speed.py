@@ -29,7 +29,7 @@ from benchmarks.rows import append
 from steep import provenance
 from steep.core.run.precision import half_precision
 
-METHODS = ("source", "bn", "tent", "sar", "tea", "tea-fast")
+METHODS = ("source", "bn", "tent", "sar", "energy", "tea", "tea-fast")
 MODES: dict[str, dict[str, Any]] = {
     "float32": {},
     "bfloat16": {"precision": "bfloat16"},
@@ -155,13 +155,11 @@ def forward_flops(name: str, size: int) -> int:
     return counter.get_total_flops()
 
 
-def passes(method: str, hyper: dict[str, Any], batch: int) -> int:
+def passes(method: str, hyper: dict[str, Any], batch: int) -> float:
     """Images that go through the model, forward or backward: frozen weights take no gradient, so the two cost alike."""
-    if method in ("tea", "tea-fast", PLAIN):
-        tea = steep.METHODS["tea" if method == PLAIN else method](**hyper)
-        chains = tea.chains or batch
-        return 2 * tea.sgld_steps * chains + 2 * chains + 2 * batch + batch  # walk, samples, images, answer
-    return {"source": 1, "bn": 1, "tent": 2, "sar": 4}[method] * batch
+    made = steep.METHODS["tea" if method == PLAIN else method](**hyper)
+    answer = made.moves and made.predicts == "after"
+    return (made.passes(batch, batch) + answer) * batch
 
 
 def matrix_ceiling(where: torch.device, dtype: torch.dtype) -> float:
