@@ -39,7 +39,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave one shift of the grid."""
     monkeypatch.setattr(
-        "steep.bench.recipe.plan",
+        "steep.cli.demo.plan",
         lambda name, **options: plan(name, **{**options, "only": ["setting=paper", "shift=contrast", "seed=0"]}),
     )
 

@@ -44,7 +44,7 @@ def test_what_is_missing_is_called_absent(monkeypatch: pytest.MonkeyPatch) -> No
     def nowhere(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("importlib.metadata.version", nowhere)
+    monkeypatch.setattr(info, "version", nowhere)
     assert set(info.gather()["libraries"].values()) == {"absent"}
 
 

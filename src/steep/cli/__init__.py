@@ -6,7 +6,6 @@ parses, calls and prints.
 
 from __future__ import annotations
 
-import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,23 +13,15 @@ from typing import Annotated, Any
 
 import typer
 
+from steep.cli import analyze, bench, catalog, corrupt, data, demo, info, predict, report, train
+from steep.cli.output import console
 from steep.errors import SteepError, SteepWarning
+from steep.version import __version__
 
-COMMANDS = {
-    "analyze": "analyze",
-    "bench": "bench",
-    "corrupt": "corrupt",
-    "data": "data",
-    "demo": "demo",
-    "info": "info",
-    "methods": "catalog",
-    "models": "catalog",
-    "predict": "predict",
-    "recipes": "catalog",
-    "report": "report",
-    "train": "train",
-}
-"""Each command, and the module of this folder that holds its function (or, for a group, its `typer.Typer`)."""
+COMMANDS = (
+    *(analyze.analyze, bench.bench, corrupt.corrupt, demo.demo, info.info, predict.predict, report.report, train.train),
+    *(catalog.methods, catalog.models, catalog.recipes),
+)
 
 app = typer.Typer(
     name="steep",
@@ -41,18 +32,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _name, _module in COMMANDS.items():
-    _command = getattr(importlib.import_module(f"steep.cli.{_module}"), _name)
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
-    else:
-        app.command()(_command)
+for _command in COMMANDS:
+    app.command()(_command)
+app.add_typer(data.data, name="data")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from steep.version import __version__
-
         typer.echo(f"steep {__version__}")
         raise typer.Exit
 
@@ -105,7 +91,6 @@ def _with_short_warnings(show_others: Callable[..., None]) -> Callable[..., None
 
 
 def _print_line(text: str, style: str) -> None:
-    from steep.cli.output import console
 
     console().print(text, style=style, markup=False)
 

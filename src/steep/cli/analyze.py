@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights
-
-if TYPE_CHECKING:
-    from steep.analysis import Analysis
-    from steep.bench.rows import Row
+from steep import recipes
+from steep.analysis import ANALYSES, Analysis, cells, samples, stream
+from steep.analysis.cells import choose
+from steep.bench.recipe import plan
+from steep.bench.rows import Row, encode, read
+from steep.bench.sources import Disk
+from steep.bench.store import Store
+from steep.cli.follow import follow_run
+from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
+from steep.cli.output import console
+from steep.cli.running import print_failures, running
+from steep.errors import InputError, unknown
+from steep.files import writing
+from steep.report.export import formats, write_analysis
 
 
 def analyze(
@@ -58,10 +68,6 @@ def analyze(
 
     Example: steep analyze stream run.jsonl --follow
     """
-    from steep.analysis import ANALYSES
-    from steep.errors import InputError, unknown
-    from steep.report.export import formats
-
     if name != "stream" and name not in ANALYSES:
         raise unknown("analysis", name, (*ANALYSES, "stream"))
     forms = formats(form)
@@ -86,10 +92,6 @@ def analyze(
 
 def _stored(analysis: Analysis, stores: Sequence[Path], only: Sequence[str]) -> list[Row]:
     """Take rows a bench has made."""
-    from steep.analysis.cells import choose
-    from steep.bench.rows import read
-    from steep.errors import InputError
-
     if analysis.measure is not None:
         raise InputError(
             f"{analysis.name}: measures more than a bench stores. Use --recipe, such as --recipe {analysis.recipe}"
@@ -110,16 +112,6 @@ def _measure(
     device: str | None,
 ) -> tuple[list[Row], bool]:
     """Run what is missing: (the stored rows of the grid, whether all of them are there)."""
-    from steep import recipes
-    from steep.analysis import cells
-    from steep.bench.recipe import plan
-    from steep.bench.sources import Disk
-    from steep.bench.store import Store
-    from steep.cli.options import choose_device
-    from steep.cli.output import console
-    from steep.cli.running import print_failures, running
-    from steep.errors import InputError
-
     screen, place, prefix = console(), choose_device(device), f"{analysis.name}."
     settings = dict(recipes.assignment(text.removeprefix(prefix)) for text in sets if text.startswith(prefix))
     cells.resolve(analysis, settings)  # a wrong one is refused before anything runs
@@ -148,8 +140,6 @@ def _measure(
 
 def _write(analysis: Analysis, stored: Sequence[Row], folder: Path, forms: Sequence[str]) -> None:
     """Write the flat rows and their figures; print the numbers and name the files."""
-    from steep.analysis import samples
-
     rows = analysis.rows(stored)
     for line in analysis.summary(rows):
         typer.echo(line)
@@ -158,11 +148,6 @@ def _write(analysis: Analysis, stored: Sequence[Row], folder: Path, forms: Seque
 
 
 def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool) -> None:
-    from rich.console import Console
-
-    from steep.analysis import stream
-    from steep.cli.follow import follow_run
-    from steep.errors import InputError
 
     if file is None:
         raise InputError("stream: expected a FILE that a Recorder wrote. Run: steep analyze stream FILE")
@@ -180,9 +165,6 @@ def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool)
 
 
 def _write_rows(rows: list[Row], folder: Path, forms: Sequence[str], panels: Sequence[Path] = ()) -> None:
-    from steep.bench.rows import encode
-    from steep.files import writing
-    from steep.report.export import write_analysis
 
     with writing(folder / "rows.jsonl") as out:
         out.writelines(map(encode, rows))

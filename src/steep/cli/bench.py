@@ -5,15 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights
-
-if TYPE_CHECKING:
-    from steep.bench.recipe import Plan
-    from steep.bench.spec import Cell
+from steep.bench import estimate, local, ray, torchrun
+from steep.bench.recipe import Plan, plan
+from steep.bench.rows import file_of
+from steep.bench.sources import Disk
+from steep.bench.spec import Cell
+from steep.bench.store import Store
+from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
+from steep.cli.output import console, duration
+from steep.cli.running import print_failures, running
+from steep.errors import InputError, unknown
 
 
 def bench(
@@ -49,14 +56,6 @@ def bench(
 
     Example: torchrun --nproc_per_node=8 -m steep bench table-1-cifar10 (each batch shared by eight GPUs)
     """
-    from steep.bench import local, ray, torchrun
-    from steep.bench.recipe import plan
-    from steep.bench.sources import Disk
-    from steep.bench.store import Store
-    from steep.cli.options import choose_device
-    from steep.cli.output import console
-    from steep.cli.running import print_failures, running
-
     _check(engine, device, gpus, compile, torchrun.started())
     grid = plan(
         recipe,
@@ -99,8 +98,6 @@ def bench(
 
 def _check(engine: str, device: str | None, gpus: float, compile: bool, ranks: bool) -> None:
     """Refuse options that do not go together."""
-    from steep.errors import InputError, unknown
-
     if engine not in ("local", "ray"):
         raise unknown("engine", engine, ("local", "ray"))
     if engine == "ray" and device is not None:
@@ -115,13 +112,6 @@ def _check(engine: str, device: str | None, gpus: float, compile: bool, ranks: b
 
 def _show(grid: Plan, place: Path, device: str) -> None:
     """Print the grid, and how long the rest of it would take."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from steep.bench import estimate
-    from steep.bench.rows import file_of
-    from steep.cli.output import duration
-
     screen = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
     left, first = grid.left(place), grid.cells[0]
     shifts = list(dict.fromkeys(name for cell in grid.cells for name, _ in cell.shifts))

@@ -8,6 +8,13 @@ from dataclasses import fields
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from steep.errors import unknown
+from steep.methods import METHODS, make
+from steep.models import MODELS
+from steep.recipes import KINDS, grouped
 
 
 def methods(name: Annotated[str | None, typer.Argument(help="One method, in detail.")] = None) -> None:
@@ -17,9 +24,6 @@ def methods(name: Annotated[str | None, typer.Argument(help="One method, in deta
 
     Example: steep methods tea
     """
-    from steep.errors import unknown
-    from steep.methods import METHODS, make
-
     if name is None:
         _print_pairs({each: (method.__doc__ or "").splitlines()[0] for each, method in METHODS.items()})
         typer.echo("\nsteep methods NAME: its paper and hyper-parameters")
@@ -44,8 +48,6 @@ def models() -> None:
 
     Example: steep models
     """
-    from steep.models import MODELS
-
     _print_pairs(
         {name: f"{info.summary}. {info.paper}. Options: {', '.join(info.options)}" for name, info in MODELS.items()}
     )
@@ -61,9 +63,6 @@ def recipes(
 
     Example: steep recipes --kind bench
     """
-    from steep.errors import unknown
-    from steep.recipes import KINDS, grouped
-
     if kind is not None and kind not in KINDS:
         raise unknown("kind of recipe", kind, KINDS)
     for number, (group, entries) in enumerate(grouped(kind).items()):
@@ -73,9 +72,6 @@ def recipes(
 
 def _print_pairs(pairs: Mapping[str, str]) -> None:
     """Print names, never cut since they are to be typed, each with a text that wraps beside it."""
-    from rich.console import Console
-    from rich.table import Column, Table
-
     table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, show_header=False, pad_edge=False)
     for name, text in pairs.items():
         table.add_row(name, text)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
+from steep import corruptions
 from steep.cli.options import Root
-
-if TYPE_CHECKING:
-    from steep.data import Comparison
+from steep.cli.output import console, print_table, progress_bar
+from steep.data import Comparison, load, write
+from steep.data import check as compare
+from steep.data.known import data_set
+from steep.errors import InputError
 
 
 def corrupt(
@@ -36,13 +41,6 @@ def corrupt(
 
     Example: steep corrupt cifar10 --check CIFAR-10-C
     """
-    from steep import corruptions
-    from steep.cli.output import console, progress_bar
-    from steep.data import check as compare
-    from steep.data import load, write
-    from steep.data.known import data_set
-    from steep.errors import InputError
-
     if out is None and check is None:
         raise InputError("steep corrupt: nothing to do. Give --out DIR to write a set or --check DIR to compare one")
     names = None if only is None else [word.strip() for word in only.split(",") if word.strip()]
@@ -74,10 +72,6 @@ def corrupt(
 
 
 def _table(rows: list[Comparison], folder: Path) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from steep.cli.output import print_table
 
     columns = ("corruption", "severity", "mean", "spread", "to clean", "within 1", "verdict")
     table = Table(*columns, title=escape(f"{folder} / ours"))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
 from steep.cli.options import Root
-
-if TYPE_CHECKING:
-    from steep.data.sources import Status
+from steep.cli.output import console, print_table, progress_bar
+from steep.data.sources import Status, default_root, names, status
+from steep.data.sources import fetch as bring
+from steep.errors import DataError
 
 data = typer.Typer(no_args_is_help=True, help="The data sets: what is here, where it came from, its checksum.")
 
@@ -23,8 +26,6 @@ def list_(root: Root = None) -> None:
 
     Example: steep data list
     """
-    from steep.data.sources import default_root, names, status
-
     place = root or default_root()
     _table([row for name in names() for row in status(name, place)], place)
 
@@ -35,10 +36,6 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: R
 
     Example: steep data fetch cifar10
     """
-    from steep.cli.output import console, progress_bar
-    from steep.data.sources import default_root, status
-    from steep.data.sources import fetch as bring
-
     place = root or default_root()
     with progress_bar(console()) as progress:
         bring(name, place, progress)
@@ -51,9 +48,6 @@ def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: 
 
     Example: steep data verify cifar10
     """
-    from steep.data.sources import default_root, status
-    from steep.errors import DataError
-
     place = root or default_root()
     rows = status(name, place, check=True)
     _table(rows, place)
@@ -63,10 +57,6 @@ def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: 
 
 
 def _table(rows: list[Status], root: Path) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from steep.cli.output import print_table
 
     table = Table("set", "part", "state", "images", "size", "origin", "sha256", title=escape(f"data below {root}"))
     for row in rows:

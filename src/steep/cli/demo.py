@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from steep.cli.options import Device, Limit, Root
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
-    from steep.bench.recipe import Plan
-    from steep.bench.rows import Row
+from steep import recipes
+from steep.analysis.pictures import strips
+from steep.bench import local
+from steep.bench.recipe import Plan, plan
+from steep.bench.rows import Row, file_of, read
+from steep.bench.sources import Disk
+from steep.bench.store import Store
+from steep.cli.options import Device, Limit, Root, choose_device
+from steep.cli.output import console, progress_bar
+from steep.cli.running import print_failures, running
+from steep.data import default_root, fetch, load
+from steep.errors import DataError
+from steep.files import writing
+from steep.report.page import html
+from steep.report.tables import build
+from steep.report.terminal import terminal
+from steep.training import TrainingSpec, train
 
 
 def demo(
@@ -37,21 +48,6 @@ def demo(
 
     Example: steep demo --offline --all --out runs/digits-demo
     """
-    import webbrowser
-
-    from steep.analysis.pictures import strips
-    from steep.bench import local
-    from steep.bench.rows import file_of, read
-    from steep.bench.sources import Disk
-    from steep.bench.store import Store
-    from steep.cli.options import choose_device
-    from steep.cli.output import console
-    from steep.cli.running import print_failures, running
-    from steep.files import writing
-    from steep.report.page import html
-    from steep.report.tables import build
-    from steep.report.terminal import terminal
-
     screen, place = console(), choose_device(device)  # a wrong device is refused before anything is fetched
     store = out / "cifar10"
     grid = _plan("demo", every, limit, root=root)
@@ -81,8 +77,6 @@ def demo(
 def _plan(
     recipe: str, every: bool, limit: int | None, *, root: Path | None = None, weights: Path | None = None
 ) -> Plan:
-    from steep import recipes
-    from steep.bench.recipe import plan
 
     only = ["setting=paper"]
     if not every:
@@ -92,10 +86,6 @@ def _plan(
 
 def _have_cifar10(screen: Console, root: Path | None) -> bool:
     """Have the test images here, from the first source that answers; where there is none, say so in one line."""
-    from steep.cli.output import progress_bar
-    from steep.data import default_root, fetch, load
-    from steep.errors import DataError
-
     try:
         load("cifar10", root=root, limit=1)
     except DataError:
@@ -116,8 +106,6 @@ def _have_cifar10(screen: Console, root: Path | None) -> bool:
 
 def _train_digits(store: Path) -> Path:
     """Train the small model, which takes seconds; one that is stored is left as it is, a stopped one goes on."""
-    from steep.training import TrainingSpec, train
-
     return train(TrainingSpec.from_recipe("train-digits"), store / "digits.safetensors", resume=True).weights
 
 

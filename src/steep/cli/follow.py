@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from steep.analysis.stream import read
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SHOWN = 48  # batches in a line, and classes in the histogram
@@ -29,10 +33,6 @@ def follow_run(
     until: Callable[[list[dict[str, Any]]], bool] = lambda rows: False,
 ) -> None:
     """Show a run and what is added to it, until Ctrl-C or until `until` says so."""
-    from rich.live import Live
-
-    from steep.analysis.stream import read
-
     rows = read(path)
     size = path.stat().st_size
     with Live(view(rows, path), console=console, auto_refresh=False) as live:
@@ -46,10 +46,6 @@ def follow_run(
 
 def view(rows: Sequence[dict[str, Any]], path: Path) -> RenderableType:
     """Lay out what is known: the last numbers with their recent course, events, and the classes answered."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     if not rows:
         return Text(f"{path}: no batch yet")
     last, recent = rows[-1], rows[-_SHOWN:]

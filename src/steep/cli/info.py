@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Annotated
 
+import torch
 import typer
+
+from steep.core.run.precision import half_precision
+from steep.provenance import commit, device_name
+from steep.version import __version__
 
 _NOT_FOR_USERS = ("dev", "docs")
 
@@ -34,11 +41,6 @@ def gather() -> dict[str, dict[str, str]]:
     >>> sorted(gather())
     ['device', 'extras', 'libraries', 'steep']
     """
-    import platform
-
-    from steep.provenance import commit
-    from steep.version import __version__
-
     requirements = _requirements()
     return {
         "steep": {
@@ -59,8 +61,6 @@ def gather() -> dict[str, dict[str, str]]:
 
 def _requirements() -> dict[str, list[str]]:
     """Read what steep asks for from its own metadata, by extra; those without one are under the empty name."""
-    from importlib.metadata import PackageNotFoundError, requires
-
     try:
         lines = requires("steep") or []
     except PackageNotFoundError:  # a bare copy of the sources
@@ -73,10 +73,6 @@ def _requirements() -> dict[str, list[str]]:
 
 
 def _device() -> dict[str, str]:
-    import torch
-
-    from steep.core.run.precision import half_precision
-    from steep.provenance import device_name
 
     def faster(where: torch.device) -> str:
         faster = half_precision("auto", torch.empty(0, device=where)) is not None  # measured on a CPU
@@ -97,7 +93,6 @@ def _device() -> dict[str, str]:
 
 
 def _version(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version(name)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
+import torch
 import typer
+
+from steep.errors import InputError
 
 Device: TypeAlias = Annotated[str | None, typer.Option("--device", help="Such as cuda:1 (default: cuda where it is).")]
 Root: TypeAlias = Annotated[
@@ -27,10 +30,6 @@ def choose_device(device: str | None) -> str:
     >>> choose_device("cpu")
     'cpu'
     """
-    import torch
-
-    from steep.errors import InputError
-
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

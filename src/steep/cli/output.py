@@ -32,6 +32,15 @@ def progress_bar(screen: Console) -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
+@contextlib.contextmanager
+def text_bar(screen: Console) -> Iterator[Callable[[str, float, float], None]]:
+    """Draw one bar with a text of the caller's, for each (text, done, total); without a terminal nothing is drawn."""
+    columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
+
+
 def print_table(table: Table) -> None:
     """Print a table to standard output, as wide as the terminal or, into a pipe, as wide as it needs."""
     screen = Console(highlight=False, emoji=False)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from steep.metrics import Detection
-    from steep.models import Normalized
-    from steep.predicting import Predictions
+from steep.cli.options import choose_device
+from steep.cli.output import console, progress_bar
+from steep.errors import InputError
+from steep.files import explained, make_folder
+from steep.methods import find
+from steep.metrics import Detection
+from steep.models import Normalized, checkpoints
+from steep.predicting import (
+    Predictions,
+    PredictionStopped,
+    load_model,
+    merged_model,
+    ood_detection,
+    open_pictures,
+    write_table,
+)
+from steep.predicting import predict as run
+from steep.predicting.table import check_table, printable
+from steep.recipes import assignment
 
 _SHOWN = 10
 
@@ -74,17 +88,6 @@ def predict(
 
     Example: steep predict --model net.py:make --weights net.pt --images DIR --method tent --set lr=1e-4 --out preds.csv
     """
-    from steep.cli.options import choose_device
-    from steep.cli.output import console, progress_bar
-    from steep.errors import InputError
-    from steep.files import explained, make_folder
-    from steep.methods import find
-    from steep.models import Normalized
-    from steep.predicting import PredictionStopped, load_model, ood_detection, open_pictures, write_table
-    from steep.predicting import predict as run
-    from steep.predicting.table import check_table
-    from steep.recipes import assignment
-
     check_table(out)
     method = find(method).name  # a file is run and its method registered
     if save_weights is not None and save_weights.suffix != ".safetensors":
@@ -151,7 +154,6 @@ def predict(
 
 
 def _class_names(file: Path | None) -> tuple[str, ...]:
-    from steep.errors import InputError
 
     if file is None:
         return ()
@@ -166,7 +168,6 @@ def _class_names(file: Path | None) -> tuple[str, ...]:
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:
-    from steep.errors import InputError
 
     if text is None:
         return None
@@ -178,10 +179,6 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 
 def _save_weights(screen: Console, predictions: Predictions, method: str, file: Path, reading: dict[str, Any]) -> None:
     """Write what answers in a plain model as the adapted one does: with these pictures' statistics, if need be."""
-    from steep.cli.output import progress_bar
-    from steep.models import checkpoints
-    from steep.predicting import merged_model
-
     with progress_bar(screen) as progress:
         module, count = merged_model(
             predictions.adapter,
@@ -196,8 +193,6 @@ def _save_weights(screen: Console, predictions: Predictions, method: str, file: 
 
 def _show(screen: Console, predictions: Predictions, method: str, out: Path) -> None:
     """Say what was predicted: the accuracy to standard output, the rest to standard error."""
-    from steep.predicting.table import printable
-
     unreadable = [printable(name) for name in predictions.unreadable]
     screen.print(f"{out}: {len(predictions.rows) - len(unreadable):,} pictures", markup=False)
     after, before = predictions.accuracy, predictions.accuracy_before

@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+from steep.errors import InputError, unknown
+from steep.files import writing
+from steep.report.export import PICTURES, formats, write
+from steep.report.formats import FORMATS
+from steep.report.page import html
+from steep.report.runs import read
+from steep.report.tables import build
+from steep.report.terminal import terminal
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Runs: folders with rows.jsonl, or .jsonl files.", metavar="RUN")],
@@ -38,20 +47,11 @@ def report(
 
     Example: steep report runs/table-1-cifar10 --format latex --out table.tex
     """
-    from steep.errors import InputError, unknown
-    from steep.report.formats import FORMATS
-    from steep.report.page import html
-    from steep.report.runs import read
-    from steep.report.tables import build
-    from steep.report.terminal import terminal
-
     known = ("terminal", *FORMATS, "html")
     if figures is None and form is not None and form not in known:  # before anything is read
         raise unknown("format", form, known)
     stored = read(runs)
     if figures is not None:
-        from steep.report.export import PICTURES, formats, write
-
         for path in write(stored, figures, PICTURES if form is None else formats(form)):
             typer.echo(str(path))
         return
@@ -84,7 +84,6 @@ def _page_of(run: Path) -> Path:
 
 
 def _write(text: str, path: Path) -> Path:
-    from steep.files import writing
 
     with writing(path) as file:  # whole or not at all
         file.write(text.encode())

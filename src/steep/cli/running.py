@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from steep.cli.output import duration
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from steep.bench.engine import Outcome, Progress, Tick
-    from steep.bench.recipe import Plan
-    from steep.bench.spec import Cell
-    from steep.bench.store import Store
+from steep.bench.engine import Outcome, Progress, Tick
+from steep.bench.recipe import Plan
+from steep.bench.spec import Cell
+from steep.bench.store import Store
+from steep.cli.output import duration, text_bar
 
 
 @contextlib.contextmanager
@@ -47,34 +44,19 @@ def print_failures(screen: Console, outcome: Outcome) -> None:
 @contextlib.contextmanager
 def _progress(screen: Console) -> Iterator[Progress]:
     """One line: cells done, the cell at work and its accuracy, time left. Without a terminal, a line per tenth."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    if not screen.is_terminal:
-        yield _plain_lines(screen)
-        return
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("")
+    last_tenth = -1
+    with text_bar(screen) as draw:
 
         def report(tick: Tick) -> None:
-            completed = tick.done + (tick.share if tick.share < 1 else 0)
-            bar.update(task, completed=completed, total=tick.total, description=_words(tick))
+            nonlocal last_tenth
+            text = f"{tick.done}/{tick.total} cells; {_words(tick)}"
+            draw(text, tick.done + (tick.share if tick.share < 1 else 0), tick.total)
+            tenth = 10 * tick.done // max(1, tick.total)
+            if not screen.is_terminal and tick.accuracy is not None and tick.share >= 1 and tenth > last_tenth:
+                last_tenth = tenth
+                screen.print(text, markup=False)
 
         yield report
-
-
-def _plain_lines(screen: Console) -> Callable[[Tick], None]:
-    last = -1
-
-    def report(tick: Tick) -> None:
-        nonlocal last
-        tenth = 10 * tick.done // max(1, tick.total)
-        if tick.accuracy is not None and tick.share >= 1 and tenth > last:
-            last = tenth
-            screen.print(f"{tick.done}/{tick.total} cells; {_words(tick)}", markup=False)
-
-    return report
 
 
 def _words(tick: Tick) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from steep.cli.options import Device, Root
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from steep.training import Plan, Progress, TrainingSpec
+from steep.cli.options import Device, Root, choose_device
+from steep.cli.output import console, duration, print_table, text_bar
+from steep.data import default_root
+from steep.recipes import assignment
+from steep.training import Plan, Progress, TrainingSpec, checkpoint_path, plan
+from steep.training import train as run
 
 
 def train(
@@ -41,13 +44,6 @@ def train(
 
     Example: steep train train-cifar10-wrn-28-10 --device cuda --set epochs=30
     """
-    from steep.cli.options import choose_device
-    from steep.cli.output import console
-    from steep.data import default_root
-    from steep.recipes import assignment
-    from steep.training import TrainingSpec, checkpoint_path, plan
-    from steep.training import train as run
-
     overrides = dict(assignment(text) for text in sets or [])
     if seed is not None:
         overrides["seed"] = seed
@@ -58,35 +54,30 @@ def train(
         return
     screen = console()
     try:
-        with _progress(screen, spec) as progress:
+        with _progress(screen) as progress:
             trained = run(spec, target, root=root, device=choose_device(device), resume=resume, progress=progress)
     except KeyboardInterrupt:
         if checkpoint_path(target).exists():
             screen.print(f"stopped; the run is in {checkpoint_path(target)}: the same command goes on", markup=False)
         raise
     row = trained.row
-    how = "was there already" if trained.was_there else f"{row['epochs']} epochs in {_time(row['seconds'])}"
+    how = "was there already" if trained.was_there else f"{row['epochs']} epochs in {duration(row['seconds'])}"
     screen.print(f"{trained.weights}: {row['accuracy']:.2%} on {row['test_images']:,} pictures, {how}", markup=False)
 
 
 @contextlib.contextmanager
-def _progress(screen: Console, spec: TrainingSpec) -> Iterator[Callable[[Progress], None]]:
+def _progress(screen: Console) -> Iterator[Callable[[Progress], None]]:
     """Draw epochs, loss, accuracy and time left; without a terminal, one line for each test."""
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[text]}"))
     last_test: float | None = None
-    with Bars(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
-        task = bars.add_task(spec.recipe, total=None, text="loading")
+    with text_bar(screen) as draw:
 
         def report(now: Progress) -> None:
             nonlocal last_test
             text = f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  train {now.train_accuracy:.1%}"
             if now.test_accuracy is not None:
                 text += f"  test {now.test_accuracy:.1%}"
-            text += f"  {_time(now.remaining)} left"
-            bars.update(task, completed=now.done, total=now.total, text=text)
+            text += f"  {duration(now.remaining)} left"
+            draw(text, now.done, now.total)
             if not screen.is_terminal and now.test_accuracy != last_test:
                 last_test = now.test_accuracy
                 screen.print(text, markup=False)
@@ -95,11 +86,6 @@ def _progress(screen: Console, spec: TrainingSpec) -> Iterator[Callable[[Progres
 
 
 def _show(spec: TrainingSpec, work: Plan, target: Path) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from steep.cli.output import print_table
-    from steep.training import checkpoint_path
 
     channels, height, width = work.image_shape
     table = Table(title=escape(f"{spec.recipe}: {spec.about}"), show_header=False)
@@ -116,8 +102,3 @@ def _show(spec: TrainingSpec, work: Plan, target: Path) -> None:
     for name, text in lines.items():
         table.add_row(name, escape(text))
     print_table(table)
-
-
-def _time(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02d} min"
