@@ -30,7 +30,7 @@ class Kind(Constraint):
         return value
 
 
-TEXT, FLAG, TABLE = Kind(str, "a text"), Kind(bool, "true or false"), Kind(dict, "a table")
+TEXT, TABLE = Kind(str, "a text"), Kind(dict, "a table")
 
 
 class Many(Constraint):

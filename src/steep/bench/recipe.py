@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,12 +12,12 @@ import torch
 from steep import corruptions, recipes, user_code
 from steep.bench import options
 from steep.bench.device import PRECISIONS
-from steep.bench.options import FLAG, TABLE, TEXT, Many, check
+from steep.bench.options import TABLE, TEXT, Many, check
 from steep.bench.rows import file_of, read
 from steep.bench.sources import UNTRAINED
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
 from steep.bench.weights import find_weights, missing_weights, weights_sha256
-from steep.core.constraints import Choice, Constraint, Real, Whole
+from steep.core.constraints import Choice, Constraint, Real, Switch, Whole
 from steep.core.settings import GUARDS
 from steep.data import NAMES, PROTOCOLS
 from steep.data.known import data_set
@@ -34,7 +34,7 @@ _ONE_SHIFT = ("reset", "label-shift")  # protocols under which every shift is a 
 _RUN: dict[str, Constraint] = {
     "batch_size": options.BatchSize(),
     "steps": Whole(least=1),
-    "episodic": FLAG,
+    "episodic": Switch(),
     "predict": Choice("before", "after"),
     "guard": Choice(*GUARDS),
     "seeds": options.Seeds(),
@@ -127,8 +127,8 @@ def plan(
         if needed not in table:
             raise InputError(f"{where}: expected the key {needed!r}, got {', '.join(table)}")
     grid = _Grid(
-        where,
-        table,
+        where=where,
+        table=table,
         hyper={**table.get("set", {}), **hyper},
         commanded=commanded.keys(),
         seeds=None if seeds is None else check(where, {"seeds": seeds}, _RUN)["seeds"],
@@ -150,43 +150,28 @@ def plan(
     return Plan(name=Path(recipe).stem, about=table.get("about", ""), cells=tuple(cells), files=files, train=train)
 
 
+@dataclass(kw_only=True)
 class _Grid:
-    """Expands the tables of one recipe.
+    """Expands the tables of one recipe."""
 
-    Args:
-        where: begins every message of an error.
-        table: the recipe, with what the command sets.
-        hyper: hyper-parameters of the recipe and the command, as `tea.lr`.
-        commanded: the keys that the command sets.
-        seeds: for every method, or None: those of the tables.
-        chosen: what --only asks for.
-        folder: of the recipe, where the files of methods lie.
-        own_domain: whether a model is also run on the domain it was trained on.
-    """
+    where: str  # begins every message of an error
+    table: Table  # the recipe, with what the command sets
+    hyper: Table  # hyper-parameters of the recipe and the command, as `tea.lr`
+    commanded: Set[str]  # the keys that the command sets
+    seeds: list[int] | None  # for every method; None: those of the tables
+    chosen: Mapping[str, set[str]]  # what --only asks for
+    folder: Path  # of the recipe, where the files of methods lie
+    own_domain: bool  # whether a model is also run on the domain it was trained on
+    known: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in options.CHOICES})
 
-    def __init__(
-        self,
-        where: str,
-        table: Table,
-        *,
-        hyper: Table,
-        commanded: Iterable[str],
-        seeds: list[int] | None,
-        chosen: Mapping[str, set[str]],
-        folder: Path,
-        own_domain: bool,
-    ) -> None:
-        self.where, self.table, self.hyper, self.seeds, self.chosen = where, table, hyper, seeds, chosen
-        self.commanded, self.folder, self.own_domain = set(commanded), folder, own_domain
-        self.data = table["data"]
+    def __post_init__(self) -> None:
+        self.data, self.protocol = self.table["data"], self.table.get("protocol", "reset")
         if self.data.removesuffix("-c") not in NAMES:
-            raise unknown(f"data of {where}", self.data, (*NAMES, *(f"{name}-c" for name in NAMES)))
+            raise unknown(f"data of {self.where}", self.data, (*NAMES, *(f"{name}-c" for name in NAMES)))
         self.corrupted = self.data.endswith("-c")
         self.domains = () if self.corrupted else data_set(self.data).domains
         with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
-            build(table["model"], 2)
-        self.protocol = table.get("protocol", "reset")
-        self.known: dict[str, set[str]] = {name: set() for name in options.CHOICES}
+            build(self.table["model"], 2)
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell, cells on the same images one after the other and the source model first."""
