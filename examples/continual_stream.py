@@ -26,14 +26,14 @@ def shifts(limit: int | None = None) -> list[Shift]:
 
 def run(adapter: steep.Adapter, limit: int | None = None) -> dict[str, float]:
     """Accuracy in each segment; nobody tells the adapter where one ends."""
-    found = {}
+    accuracies = {}
     for segment in stream("continual", shifts(limit), batch_size=100):
         if segment.reset:  # true before the first segment only: that is what makes the stream continual
             adapter.reset()
         answers = [(adapter(x), y) for x, y in segment.batches]
         logits, labels = (torch.cat(each) for each in zip(*answers, strict=True))
-        found[segment.name] = steep.metrics.accuracy(logits, labels)
-    return found
+        accuracies[segment.name] = steep.metrics.accuracy(logits, labels)
+    return accuracies
 
 
 def main(epochs: int = 5, limit: int | None = None) -> dict[str, dict[str, float]]:
@@ -44,18 +44,18 @@ def main(epochs: int = 5, limit: int | None = None) -> dict[str, dict[str, float
         model = steep.models.build("wrn-10-1", 10, in_channels=1)
         steep.models.checkpoints.load(model, weights)
 
-        found = {}
+        accuracies = {}
         for method in ("source", "bn", "tent"):
             adapter = steep.adapt(model.eval(), method, guard="recover")
-            found[method] = run(adapter, limit)
-            print(f"{method:8}" + "".join(f"{kind} {value:.1%}   " for kind, value in found[method].items()))
+            accuracies[method] = run(adapter, limit)
+            print(f"{method:8}" + "".join(f"{kind} {value:.1%}   " for kind, value in accuracies[method].items()))
 
         adapter.save(Path(folder) / "tent.safetensors")  # e.g. before a deployment
         resumed = steep.resume(Path(folder) / "tent.safetensors", model)
         x = torch.rand(100, 1, 8, 8)
         assert torch.equal(adapter(x), resumed(x))
         print("saved, resumed, and the next answers are the same bit for bit")
-    return found
+    return accuracies
 
 
 if __name__ == "__main__":

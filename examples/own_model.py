@@ -51,11 +51,11 @@ def main(epochs: int = 8) -> dict[str, dict[str, float]]:
     train(model, epochs)
     seen = {"clean": None, "contrast": "contrast", "pixelate": "pixelate"}
     print(f"{'':8}" + "".join(f"{name:>12}" for name in seen))
-    found = {}
+    accuracies = {}
     for method, hyper in {"source": {}, "bn": {}, "tent": {}, "tea": {"sgld_steps": 3, "sgld_rate": 0.7}}.items():
-        found[method] = {name: accuracy(model, method, corruption, **hyper) for name, corruption in seen.items()}
-        print(f"{method:8}" + "".join(f"{value:12.1%}" for value in found[method].values()))
-    return found
+        accuracies[method] = {name: accuracy(model, method, corruption, **hyper) for name, corruption in seen.items()}
+        print(f"{method:8}" + "".join(f"{value:12.1%}" for value in accuracies[method].values()))
+    return accuracies
 
 
 if __name__ == "__main__":

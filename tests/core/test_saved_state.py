@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import random
+from pathlib import Path
 
 import pytest
 import torch
 
 import steep
 from nets import images, net
+from steep.core.io import saving
 from steep.errors import CheckpointError, SteepError
 
 METHODS = {"tent": {}, "sar": {}, "eta": {}, "tea": {"sgld_steps": 2, "buffer_size": 40}}
@@ -95,3 +97,13 @@ def test_any_changed_leaf_is_refused_with_nothing_changed_or_leaves_an_adapter_t
     assert refused > 60
     target.load_state_dict(saved)
     assert torch.equal(target(images(seed=5)), adapter(images(seed=5)))
+
+
+@pytest.mark.parametrize(
+    "part", [{"method": None}, {"hyper": 3}, {"options": 3}, {"options": {"unheard_of": 1}}], ids=lambda part: str(part)
+)
+def test_a_file_with_unreadable_parts_is_refused_by_name(part: dict[str, object], tmp_path: Path) -> None:
+    saved = adapted("tent").state_dict() | part
+    saving.save(saved, tmp_path / "state")
+    with pytest.raises(CheckpointError, match=next(iter(part))):
+        steep.resume(tmp_path / "state", net())

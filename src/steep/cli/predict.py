@@ -78,9 +78,9 @@ def predict(
 ) -> None:
     """Predict a folder of pictures with a model that adapts to them.
 
-    With a folder for each class it also prints the accuracy, with and without adaptation. A model given as
-    file.py:make runs the code in that file; nothing else does. With --unknown it adds how well the energy tells the
-    pictures of another folder from these (AUROC, FPR95), with and without adaptation.
+    With a folder for each class it also prints the accuracy, with and without adaptation. A model or a method
+    given as file.py:NAME runs the code in that file; nothing else does. With --unknown it adds how well the energy
+    tells the pictures of another folder from these (AUROC, FPR95), with and without adaptation.
 
     Example: steep predict --model wrn-40-2 --weights cifar10-wrn-40-2 --images DIR --size 32 --out preds.csv
 

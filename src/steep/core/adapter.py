@@ -37,7 +37,8 @@ class Adapter:
     """Adapts on each batch, then answers. Made by `steep.adapt`; the caller's model is never touched.
 
     Calls from several threads wait for each other. A batch is adapted on and answered as a whole: if a call raises,
-    Ctrl-C included, the model and `last` are as before it (with `guard="off"`, `last` alone).
+    Ctrl-C included, the model and `last` are as before it (with `guard="off"`, `last` alone). Only a step that
+    `guard="raise"` refuses is counted in `last.undone`.
 
     >>> import torch, steep
     >>> model = steep.models.build("wrn-10-1", 10)

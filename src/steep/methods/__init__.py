@@ -98,6 +98,7 @@ def resume(
     True
     """
     saved = saving.load(Path(path))
+    options = saving.check_parts(saved, {field.name for field in fields(Behaviour)})
     if method is None:
         method = make(saved["method"], **saved["hyper"])
     with arguments.restored_if_refused(arguments.check_model(model)) if inplace else nullcontext():
@@ -111,7 +112,7 @@ def resume(
                 inplace=inplace,
                 distributed=distributed,
             )
-            adapter = Adapter(model, method, Behaviour(**saved["options"]), execution)
+            adapter = Adapter(model, method, Behaviour(**options), execution)
         adapter.load_state_dict(saved)
     return adapter
 

@@ -11,7 +11,7 @@ from steep.methods.tea import TEA
 
 @dataclass(frozen=True, kw_only=True)
 class TeaFast(TEA):
-    """TEA with the sampling that a search on corruptions outside every benchmark chose (docs/speed.md)."""
+    """TEA with few, long sampling steps on few chains; a search on corruptions outside every benchmark chose them."""
 
     name: ClassVar = "tea-fast"
     look: ClassVar = Look("#7A3B00", "diamond")

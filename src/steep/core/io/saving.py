@@ -29,6 +29,17 @@ def load(path: Path) -> dict[str, Any]:
     return tree
 
 
+def check_parts(saved: Any, options: set[str]) -> dict[str, Any]:
+    """Refuse a file whose method, hyper-parameters or options cannot be read; give the options."""
+    parts = {"method": str, "hyper": dict, "options": dict}
+    for name, kind in parts.items():
+        if not isinstance(saved, dict) or not isinstance(saved.get(name), kind):
+            raise CheckpointError(f"state: {name}: expected a {kind.__name__}, got something else: the file is damaged")
+    if unknown := saved["options"].keys() - options:
+        raise CheckpointError(f"state: options: expected {sorted(options)}, got also {sorted(map(str, unknown))}")
+    return dict(saved["options"])
+
+
 def _encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
     """JSON has neither tensors nor tuples nor keys that are numbers: each becomes a list that begins with its kind."""
     if isinstance(value, Tensor):
