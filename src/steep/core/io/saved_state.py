@@ -2,7 +2,8 @@
 
 A file may be damaged or made by somebody else: an optimiser that is given a tensor of another shape writes out of
 bounds. So every leaf must have the kind and the shape that the method itself made; another floating-point type is
-cast when it is copied. Only what is made at the first batch (None, or an empty list, until then) may be any tensor or number.
+cast when it is copied. Only what is made at the first batch (None, or an empty list, until then) may be any tensor or
+number.
 """
 
 from __future__ import annotations
