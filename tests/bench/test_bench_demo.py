@@ -12,8 +12,12 @@ import pytest
 
 from steep import recipes
 from steep.bench import cell as one
+from steep.bench import local
+from steep.bench.engine import Tick
 from steep.bench.recipe import plan
 from steep.bench.rows import encode, read
+from steep.bench.spec import Cell
+from steep.bench.store import Store
 from steep.cli import demo, main
 from steep.errors import InputError
 from steep.training import Progress, TrainingSpec, train
@@ -211,3 +215,15 @@ def test_a_demo_stopped_while_it_trains_goes_on(tmp_path: Path, monkeypatch: pyt
     fewer(monkeypatch)
     assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 0
     assert weights.is_file()
+
+
+def test_no_time_is_promised_before_a_tenth_is_done(tmp_path: Path) -> None:
+    shared = {"data": "digits", "shift": "clean", "model": "wrn-10-1", "weights": "untrained", "limit": 20}
+    cells = [Cell(**shared, method="source", seed=seed) for seed in range(20)]
+    ticks: list[Tick] = []
+    with Store(tmp_path) as store:
+        local.run(cells, store, progress=ticks.append)
+    early = [tick for tick in ticks if tick.done < 2]
+    assert early[0].done == 0
+    assert all(tick.seconds_left is None for tick in early if tick.done + tick.share < 2)
+    assert all(tick.seconds_left is not None for tick in ticks if tick.done >= 2)

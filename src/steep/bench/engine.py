@@ -105,9 +105,11 @@ class Board:
 
     def _seconds_left(self, cell: Cell | None, share: float) -> float | None:
         key = cell.key() if cell is not None else ""
-        at_work = share * self._work[key] if key in self.left else 0.0
+        share = share if key in self.left else 0.0
+        at_work = share * self._work.get(key, 0.0)
         worked = self._worked + at_work
-        if self.outcome.ran + share < min(3, len(self.cells) / 10):  # the first batches are slow: no guess from them
+        # the first batches are slow, and a guess from them would be many times too long
+        if worked <= 0 or self.outcome.ran + share < min(3, len(self.cells) / 10):
             return None
         left = sum(self._work[key] for key in self.left) - at_work
         return (time.monotonic() - self._begun) * left / worked
