@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import warnings
@@ -268,7 +269,8 @@ class Adapter:
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             self._runner.settle()
-            return {name: value for name, value in vars(self).items() if name != "_lock"}
+            # copied here: pickle reads it when the lock is open again, and another thread may adapt meanwhile
+            return copy.deepcopy({name: value for name, value in vars(self).items() if name != "_lock"})
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         vars(self).update(saved)

@@ -53,7 +53,10 @@ class Classifier(nn.Module):
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
-        self.net = net.requires_grad_(False).eval()
+        net.requires_grad_(False)
+        net.eval()  # by itself: a train() of the caller's own may return nothing
+        _own_memory(net)
+        self.net = net
         self.low: torch.dtype | None = None  # the half precision that it runs in
         self.layout = torch.preserve_format
         self.compile_forward = False
@@ -235,6 +238,14 @@ class Classifier(nn.Module):
                 rounded = p.detach().bfloat16().cpu().contiguous()  # so that every precision gives the same
                 crc = zlib.crc32(rounded.view(torch.uint8).numpy().tobytes(), crc)
         return f"{crc:08x}"
+
+
+def _own_memory(net: nn.Module) -> None:
+    """Give every buffer as much memory as it has values: one made by `expand` cannot be written to."""
+    for module in net.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.layout == torch.strided and 0 in buffer.stride() and buffer.numel() > 1:
+                module._buffers[name] = buffer.clone(memory_format=torch.contiguous_format)
 
 
 def like_images(net: nn.Module) -> Tensor:

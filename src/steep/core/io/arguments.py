@@ -103,6 +103,12 @@ def copy_model(model: M) -> M:
             f"model: cannot be copied ({error}). torch's old weight_norm and spectral_norm are a common cause: use "
             "those of torch.nn.utils.parametrizations, or remove them"
         ) from error
+    originals = {id(part) for part in (*model.modules(), *model.parameters(), *model.buffers())}
+    if any(id(part) in originals for part in (*twin.modules(), *twin.parameters(), *twin.buffers())):
+        raise InputError(
+            "model: copy.deepcopy gives the model itself, or parts of it, so the caller's would adapt. Remove its "
+            "__deepcopy__, or adapt it as it is, with inplace=True"
+        )
     _check_apart(twin, {id(module) for module in model.modules()})
     return twin
 
