@@ -69,7 +69,7 @@ def test_offline_runs_on_digits_and_writes_rows_and_page(first: Path, capsys: py
         assert f"\n{name} " in out
         assert f">{name}</th>" in text
     strip = text[text.index('<div class="strips">') :]
-    for shift in ("clean", "gaussian_noise, severity 5", "contrast, severity 5"):
+    for shift in ("clean", "gaussian noise, severity 5", "contrast, severity 5"):
         assert f'<figcaption>{shift}</figcaption><img src="data:image/png;base64,' in strip
 
 
@@ -83,7 +83,7 @@ def test_the_last_sentence_is_made_of_the_rows(first: Path, capsys: pytest.Captu
         if (values := [row["accuracy"] for row in rows if row["spec"]["method"] == method])
     }
     before = means.pop("source")
-    sentence = next(line for line in out.splitlines() if line.startswith("Corrupted pictures"))
+    sentence = next(line for line in out.splitlines() if line.startswith("Adapting "))
     assert re.findall(r"(\d+) %", sentence)[0] == f"{100 * before:.0f}"
     assert re.findall(r"(\d+) %", sentence)[1] == f"{100 * max(means.values()):.0f}"
 

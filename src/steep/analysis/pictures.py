@@ -84,12 +84,14 @@ def strips(cells: Sequence[Cell], sources: Sources, count: int = 10) -> list[tup
     shifts = dict.fromkeys(shift for cell in cells for shift in cell.shifts)
     try:
         sets = {
-            name if severity == 0 else f"{name}, severity {severity}": sources.images(cells[0], name, severity)
+            name.replace("_", " ") + (f", severity {severity}" if severity else ""): sources.images(
+                cells[0], name, severity
+            )
             for name, severity in dict.fromkeys([(CLEAN, 0), *shifts])
         }
     except DataError:
         return []
-    rows = {name: to_device(data.images[:count]) for name, data in sets.items()}
+    rows = {name: to_device(np.array(data.images[:count])) for name, data in sets.items()}
     return [(name, base64.b64encode(_png(grid(images, count))).decode()) for name, images in rows.items()]
 
 

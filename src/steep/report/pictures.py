@@ -62,7 +62,7 @@ def strips(pictures: Sequence[tuple[str, str]]) -> Html | None:
         for name, png in pictures
         if is_png(png)
     ]
-    return el("article", el("h2", "The same pictures, before and after"), el("div", *rows, class_="strips"))
+    return el("article", el("h2", "The same pictures, clean and corrupted"), el("div", *rows, class_="strips"))
 
 
 def _picture(row: Row, distance: Row | None) -> Html:
