@@ -17,7 +17,7 @@ from typing import Any
 from steep.bench.cell import run
 from steep.bench.sources import Disk
 from steep.bench.spec import Cell
-from steep.bench.weights import find
+from steep.bench.weights import find_weights
 
 ROWS = Path(__file__).parents[1] / "results" / "wrn-40-2-cpu.jsonl"
 LONGEST = 60.0  # seconds
@@ -40,7 +40,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows, differ = shortest_rows(), 0
     names = {row["spec"]["weights"] for row in rows.values()}
-    weights = {name: path for name in names if (path := find(name, root=arguments.root)) is not None}
+    weights = {name: path for name in names if (path := find_weights(name, root=arguments.root)) is not None}
     sources = Disk(arguments.root, weights)
     for name, row in rows.items():
         again = run(Cell.from_json(row["spec"]), sources)

@@ -22,8 +22,8 @@ import steep
 from benchmarks.rows import append
 from steep import provenance
 from steep.bench.weights import weights_sha256
-from steep.data import ImageSet, load
-from steep.training.augment import as_input, crops, draw, padded
+from steep.data import ImageSet, load, to_floats
+from steep.training.augment import crops, draw, padded
 from steep.training.spec import Border
 
 STATISTICS = ("source", "batch", *get_args(Border))
@@ -92,7 +92,7 @@ def right(source: nn.Module, data: ImageSet, statistics: str, told: argparse.Nam
 
 def _answers(model: nn.Module, pixels: Tensor, device: str) -> Tensor:
     with torch.inference_mode(), torch.autocast(torch.device(device).type, torch.bfloat16):
-        logits: Tensor = model(as_input(pixels.to(device), channels_last=True))
+        logits: Tensor = model(to_floats(pixels.to(device), memory_format=torch.channels_last))
     return logits.float().cpu()
 
 

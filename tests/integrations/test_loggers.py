@@ -76,7 +76,7 @@ def test_tensorboard(tmp_path):
 
 def test_a_missing_tensorboard_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(InputError, match=r"pip install 'steep\[tensorboard\]'"):
+    with pytest.raises(InputError, match=r"pip install '.\[tensorboard\]'"):
         TensorBoard(tmp_path)
 
 

@@ -22,7 +22,8 @@ def rows(folder: Path, name: str, *cells: dict[str, object]) -> None:
 def folder(tmp_path: Path) -> Path:
     told = grid({"source": 0.5, "tea": 0.6})
     for row in told:
-        row["per_class"] = {"predicted": [30, 10] if row["spec"]["method"] == "tea" else [20, 20]}
+        predicted = [30, 10] if row["spec"]["method"] == "tea" else [20, 20]
+        row["per_class"] = {"count": [20, 20], "correct": [10, 10], "predicted": predicted}
         row["energy_after"] = -7.0
         if row["spec"]["shift"] == "fog":
             row["energy_after"] = -9.24
@@ -34,7 +35,9 @@ def folder(tmp_path: Path) -> Path:
     begun = [row for row in grid({"tea": 0.8}) if row["spec"]["shift"] in ("fog", "snow")]
     rows(tmp_path, "begun", *[row for row in told if row["spec"]["method"] == "source"], *begun)
     stream = grid({"tea": 0.5}, protocol="continual")[:1]
-    stream[0] |= {"segments": [{"name": "fog", "n": 900, "accuracy": 0.4}, {"name": "snow", "n": 100, "accuracy": 0.8}]}
+    fog = {"name": "fog", "n": 900, "accuracy": 0.4, "error": 0.6}
+    snow = {"name": "snow", "n": 100, "accuracy": 0.8, "error": 0.2}
+    stream[0] |= {"segments": [fog, snow]}
     rows(tmp_path, "stream", *stream)
     rows(tmp_path, "levels", *grid({"tea": 0.7}, (1,)), *grid({"tea": 0.4, "bn": 0.3}, (5,)))
     (tmp_path / "flat.jsonl").write_text('{"benchmark": "speed", "method": "tea"}\n')
