@@ -15,7 +15,7 @@ from steep.core.adapter import Adapter
 from steep.core.losses import energy
 from steep.data import to_device
 from steep.errors import DataError
-from steep.methods import adapt
+from steep.methods import SOURCE, adapt
 from steep.metrics import Detection, detection
 from steep.predicting.pictures import Pictures
 from steep.predicting.run import batches
@@ -70,7 +70,7 @@ def ood_detection(
     images = partial(_shuffled_images, device=adapter.device, size=size, channels=channels, batch_size=batch_size)
 
     def energies(scored: nn.Module, pictures: Pictures) -> Tensor:
-        answer = adapt(scored, "source", device=adapter.device)
+        answer = adapt(scored, SOURCE, device=adapter.device)
         scores = [energy(answer(x)).cpu() for x in images(pictures)]
         if not scores:
             raise DataError(f"none of the {len(pictures)} pictures of no class can be read")

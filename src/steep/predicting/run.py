@@ -17,7 +17,7 @@ from steep.core.losses import energy
 from steep.core.method import Method
 from steep.data import to_device
 from steep.errors import DataError, InputError
-from steep.methods import adapt, make
+from steep.methods import SOURCE, adapt, make
 from steep.predicting.pictures import Pictures
 from steep.predicting.table import Row
 
@@ -157,7 +157,7 @@ def predict(
     if isinstance(method, str):
         method = make(method, setting, **(hyper or {}))
     adapter = adapt(model, method, steps=steps, episodic=episodic, seed=seed, device=device)
-    answers = Predictions(pictures, adapter, adapt(model, "source", device=device), tuple(classes))
+    answers = Predictions(pictures, adapter, adapt(model, SOURCE, device=device), tuple(classes))
     # a batch of one class misleads every method; one picture beside the class folders must not bring that back
     in_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)
     order = np.arange(len(pictures))

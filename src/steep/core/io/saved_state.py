@@ -55,24 +55,25 @@ def _check_model(where: str, current: Mapping[str, Tensor], saved: Any) -> None:
 
 def _check_optimizer(where: str, current: Mapping[str, Any], saved: Any) -> None:
     """Compare tensors by shape; settings that are numbers may have moved, as a rate with a schedule, others may not."""
-    _check_leaf(where, {"state": current["state"], "param_groups": [{}] * len(current["param_groups"])}, _bare(saved))
-    for group, theirs in zip(current["param_groups"], saved["param_groups"], strict=True):
-        if set(theirs) != set(group):
-            raise _refusal(f"{where}.param_groups", f"the keys {sorted(group)}", theirs)
-        for name, value in group.items():
-            numbers = value if isinstance(value, (list, tuple)) and name != "params" else [value]
-            others = theirs[name] if isinstance(theirs[name], (list, tuple)) and name != "params" else [theirs[name]]
-            moved = len(numbers) == len(others) and all(map(_is_number, numbers)) and all(map(_is_number, others))
-            if name not in HOW_TO_COMPUTE and theirs[name] != value and not moved:
-                raise _refusal(f"{where}.param_groups.{name}", repr(value), theirs[name])
+    if not isinstance(saved, Mapping) or set(saved) != set(current):
+        raise _refusal(where, f"the keys {sorted(current)}", saved)
+    _check_leaf(f"{where}.state", current["state"], saved["state"])
+    groups, others = current["param_groups"], saved["param_groups"]
+    if not isinstance(others, list) or len(others) != len(groups):
+        raise _refusal(f"{where}.param_groups", f"{len(groups)} tables", others)
+    for group, other in zip(groups, others, strict=True):
+        if not isinstance(other, Mapping) or set(other) != set(group):
+            raise _refusal(f"{where}.param_groups", f"the keys {sorted(group)}", other)
+        for name in group.keys() - {*HOW_TO_COMPUTE}:
+            may_move = name != "params" and _same_numbers(group[name], other[name])
+            if other[name] != group[name] and not may_move:
+                raise _refusal(f"{where}.param_groups.{name}", repr(group[name]), other[name])
 
 
-def _bare(saved: Any) -> Any:
-    """Give the state of an optimiser without its settings."""
-    groups = saved.get("param_groups") if isinstance(saved, Mapping) else None
-    if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
-        return None
-    return {**saved, "param_groups": [{}] * len(groups)}
+def _same_numbers(*values: Any) -> bool:
+    """Whether settings are as many numbers as each other: one, or two as Adam's betas are."""
+    rows = [value if isinstance(value, (list, tuple)) else [value] for value in values]
+    return len({len(row) for row in rows}) == 1 and all(_is_number(value) for row in rows for value in row)
 
 
 def _is_number(value: Any) -> bool:
