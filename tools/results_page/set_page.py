@@ -78,7 +78,7 @@ class SetPage:
         lines = [line for line in table.ranked() if has_mean(table, line)]
         body = [
             [line.name, entry(line, table.main_column), _against(table, line), entry(line, ECE), entry(line, SPEED),
-             line.predict, str(line.seeds)]
+             line.predict, str(len(line.seeds))]
             for line in lines
         ]  # fmt: skip
         text = pipes([head, *body])
@@ -119,7 +119,7 @@ class SetPage:
                     mark = str(marks.get((line.name, column), "")).translate(_SUPERSCRIPT)
                     row += [number(value.paper), signed(value.difference) + mark]
             ours = line.values[table.main_column].ours
-            rows.append([*row, entry(line, SPEED), str(ours.n if ours is not None else line.seeds)])
+            rows.append([*row, entry(line, SPEED), str(ours.n if ours is not None else len(line.seeds))])
         reasons = [f"- {str(note.number).translate(_SUPERSCRIPT)} {in_markdown(self._reason(note))}" for note in notes]
         self._explained |= {note.text for note in notes}
         limit, batch = table.spec.get("limit"), table.spec.get("batch_size")

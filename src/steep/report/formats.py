@@ -46,7 +46,7 @@ def grid(table: Table, mark: Callable[[str], str] = str) -> list[list[str]]:
     for line in table.lines:
         texts = {column: entry(line, column) for column in columns}
         numbers = [mark(texts[c]) if line.name in best[c] else texts[c] for c in columns]
-        rows.append([line.name, *numbers, str(line.seeds), line.predict])
+        rows.append([line.name, *numbers, str(len(line.seeds)), line.predict])
         if any(value.paper is not None for value in line.values.values()):
             values = [line.values[column] for column in columns]
             rows.append(["  paper", *("" if v.paper is None else number(v.paper) for v in values), "", ""])

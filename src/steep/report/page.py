@@ -1,7 +1,7 @@
 """One self-contained page of everything that was measured. It asks for nothing from outside, and may not.
 
 Charts are drawn by one copy of Vega inside the page. A content security policy names the page's own scripts by their
-digests, so nothing else runs and nothing leaves, whatever the rows say.
+digests, so nothing else runs and nothing leaves, whatever the rows say. The page itself is `assets/page.html`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,38 @@ import base64
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Sequence
-from dataclasses import replace
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
+
+import jinja2
+from markupsafe import Markup
 
 from steep.bench.rows import Row
-from steep.report import heatmap, markup, sections
+from steep.report import claims
 from steep.report import pictures as sample_pictures
 from steep.report.charts import CHARTS
-from steep.report.figures import Figure, analysed, of
-from steep.report.markup import Html, data, el, join
+from steep.report.figures import EXTRA, Figure, analysed, memories, of
+from steep.report.formats import entry, grid
+from steep.report.heatmap import heat_map
+from steep.report.paper import CLEAN
+from steep.report.rerun import command, recipe
 from steep.report.runs import Source
 from steep.report.summary import facts, facts_of_analyses, headline
-from steep.report.tables import Table
-from steep.report.words import plain
+from steep.report.tables import ECE, MCE, MEAN, SMALLER_IS_BETTER, SPEED, Table
+from steep.report.words import MISSING, number, plain, signed
 from steep.version import __version__
+
+_NAMES = {MEAN: "mean accuracy", MCE: "mCE", ECE: "ECE", CLEAN: "clean accuracy", SPEED: "images/s"}
+_SIGNS = {claims.HOLDS: "✓", claims.FAILS: "✗", claims.NOISE: "≈", claims.UNKNOWN: "?"}
+_MOST_RECORDS = 200  # in a table below a figure; more are for the file beside the picture
+_POLICY = (
+    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+Place: TypeAlias = tuple[Figure, str]  # a figure, and the id of the element it is drawn in
 
 
 def html(
@@ -50,143 +66,146 @@ def html(
     >>> html([], "a <b> run").count("a &lt;b&gt; run")
     2
     """
-    groups: list[list[Table]] = []
-    for table in tables:
-        if groups and groups[-1][0].spec == table.spec:
-            groups[-1].append(table)
-        else:
-            groups.append([table])
-    charts = _Charts()
-    body = [_group(group, number, charts, alone=len(groups) == 1) for number, group in enumerate(groups, 1)]
-    further = _analyses(analyses, charts)
-    rows = [row for group in groups for row in group[0].rows]
-    known = facts(rows) if rows else facts_of_analyses(analyses)
-    links = [el("li", el("a", group[0].title, href=f"#part-{number}")) for number, group in enumerate(groups, 1)]
-    links += [el("li", el("a", "Analyses", href="#analyses"))] if further else []
-    main = el(
-        "main",
-        el("nav", el("ul", *links), aria_label="parts") if len(links) > 1 else None,
-        *(el("p", note, class_="note") for note in notes),
-        sample_pictures.strips(pictures),
-        *body,
-        further,
-        _files(sources),
-        id="main",
+    lacking = [name for name in ("altair", "vl_convert") if importlib.util.find_spec(name) is None]
+    specs: dict[str, Any] = {}
+    groups = [_group(list(group), specs, not lacking) for _, group in itertools.groupby(tables, lambda t: t.spec)]
+    further = _analyses(analyses, specs, not lacking) if analyses else None
+    rows = [row for group in groups for row in group["tables"][0].rows]
+    scripts = [*([vega()] if specs else []), _asset("page.js")]
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    template = _environment().get_template("page.html")
+    return template.render(
+        title=title,
+        groups=groups,
+        analyses=further,
+        facts=facts(rows) if rows else facts_of_analyses(analyses),
+        notes=notes,
+        strips=[(name, png) for name, png in pictures if sample_pictures.is_png(png)],
+        sources=sources,
+        lacking=" and ".join(lacking),
+        specs=json.loads(json.dumps(specs), parse_constant=lambda name: None),  # JSON has no NaN
+        style=_asset("page.css"),
+        scripts=scripts,
+        policy=_POLICY.format(" ".join(f"'sha256-{digest}'" for digest in digests)),
     )
-    return _document(title, join(_header(title, groups, known), main, _footer()), charts)
 
 
-class _Charts:
-    """Collects what the page's script draws, and says why where nothing can be drawn."""
-
-    def __init__(self) -> None:
-        lacking = [name for name in ("altair", "vl_convert") if importlib.util.find_spec(name) is None]
-        self.why = f"{' and '.join(lacking)} not installed" if lacking else None
-        self.specs: dict[str, dict[str, Any]] = {}
-
-    def place(self, figure: Figure) -> Html:
-        identity = f"chart-{len(self.specs) + 1}"
-        if self.why is None:
-            spec = figure.spec()
-            figure = _worded(figure, spec.pop("title", None))
-            self.specs[identity] = spec
-        return sections.figure(figure, identity, self.why is None)
-
-
-def _worded(figure: Figure, title: Any) -> Figure:
-    """Take a chart's own title and subtitle as the page's words: those wrap, and a screen reader finds them."""
-    if not isinstance(title, dict):
-        return figure
-    subtitle = title.get("subtitle", [])
-    caption = ". ".join([subtitle] if isinstance(subtitle, str) else subtitle) + "."
-    return replace(figure, title=str(title.get("text", figure.title)), caption=caption)
-
-
-def _group(group: Sequence[Table], number: int, charts: _Charts, *, alone: bool) -> Html:
-    first = group[0]
-    order = [line.name for line in first.ranked()]
-    boards = [join(el("h4", table.title) if len(group) > 1 else None, sections.leaderboard(table)) for table in group]
-    made = of(first) if len(group) == 1 else [*of(group[-1])[:1], *of(first)]
-    figures = el("div", *(charts.place(figure) for figure in made), class_="figures")
-    parts = {
-        "Leaderboard": join(*boards),
-        "Method by shift": heatmap.section(first, order, f"heat-{number}"),
-        "Energy, calibration, speed and memory": join(sections.no_charts(charts.why) if charts.why else None, figures)
-        if made
-        else None,
-        "The paper's claims": sections.claimed(first),
-        "Every number": join(*(sections.numbers(table) for table in group)),
-        "Protocol and settings": sections.settings(first),
-        "Run it again": sections.rerun(first, number),
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """Read the template. It escapes every value, and shows control characters as such."""
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=_visible,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        loader=jinja2.PackageLoader("steep.report", "assets"),
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals |= {
+        "board": lambda table: list(_board(table)),
+        "coded": _coded,
+        "columns_of": lambda records: list(dict.fromkeys(column for record in records for column in record)),
+        "command": command,
+        "extra": EXTRA,
+        "grid": grid,
+        "headline": headline,
+        "most_records": _MOST_RECORDS,
+        "plain": plain,
+        "recipe": recipe,
+        "signs": _SIGNS,
+        "version": __version__,
+        "written": _written,
     }
-    return el(
-        "article",
-        el("h2", first.title, id=f"part-{number}"),
-        None if alone else el("p", headline(first), class_="lead"),  # then it is the page's own
-        el("ul", *(el("li", note) for note in first.notes), class_="notes"),
-        *(el("section", el("h3", name), content) for name, content in parts.items() if content is not None),
+    return environment
+
+
+def _visible(value: Any) -> Any:
+    """Keep letters and line ends; other control characters are shown as such, and None is nothing."""
+    if value is None or isinstance(value, Markup):
+        return "" if value is None else value
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+
+
+def _group(tables: Sequence[Table], specs: dict[str, Any], drawn: bool) -> dict[str, Any]:
+    """Collect what the page shows of the tables of one measured thing."""
+    first = tables[0]
+    figures = of(first) if len(tables) == 1 else [*of(tables[-1])[:1], *of(first)]
+    origins = dict.fromkeys(
+        plain(part.get("origin", "?")) for row in first.rows for part in row.get("data") or () if isinstance(part, dict)
     )
+    return {
+        "tables": tables,
+        "heat_map": heat_map(first),
+        "figures": [_placed(figure, specs, drawn) for figure in figures],
+        "claims": claims.of(first),
+        "spec": {n.replace("_", " "): _coded(v) for n, v in first.spec.items() if v not in (None, "")},
+        "origins": list(origins),
+    }
 
 
-def _analyses(analyses: Sequence[Row], charts: _Charts) -> Html | None:
-    if not analyses:
-        return None
-    figures = analysed(analyses)
-    drawn = el("div", *(charts.place(figure) for figure in figures), class_="figures")
-    strange = sorted({plain(row["analysis"]) for row in analyses} - set(CHARTS))
-    note = el("p", f"No chart here for: {', '.join(strange)}.", class_="note") if strange else None
-    why = sections.no_charts(charts.why) if charts.why else None
-    return el("article", el("h2", "Analyses", id="analyses"), note, why, drawn, sample_pictures.grids(analyses))
+def _analyses(rows: Sequence[Row], specs: dict[str, Any], drawn: bool) -> dict[str, Any]:
+    grids, left_out = sample_pictures.grids(rows)
+    return {
+        "figures": [_placed(figure, specs, drawn) for figure in analysed(rows)],
+        "strange": sorted({plain(row["analysis"]) for row in rows} - set(CHARTS)),
+        "grids": grids,
+        "left_out": left_out,
+    }
 
 
-def _header(title: str, groups: Sequence[Sequence[Table]], known: dict[str, str]) -> Html:
-    entries = [el("div", el("dt", name), el("dd", value)) for name, value in known.items()]
-    return el(
-        "header",
-        el("p", el("span", "steep", class_="brand"), " test-time adaptation report", class_="kicker"),
-        el("button", "dark", type="button", id="theme", aria_pressed="false", aria_label="dark theme"),
-        el("h1", title),
-        el("p", headline(groups[0][0]), class_="lead") if len(groups) == 1 else None,
-        el("dl", *entries, class_="facts") if entries else None,
-    )
+def _placed(figure: Figure, specs: dict[str, Any], drawn: bool) -> Place:
+    """Give a figure its place and, where it can be drawn, put what the page's script draws there into `specs`.
+
+    A chart's own title and subtitle become the page's words: those wrap, and a screen reader finds them.
+    """
+    identity = f"chart-{len(specs) + 1}"
+    if drawn:
+        specs[identity] = spec = figure.spec()
+        title = spec.pop("title", None)
+        if isinstance(title, dict):
+            figure = replace(figure, title=title["text"], caption=". ".join(title["subtitle"]) + ".")
+    return figure, identity
 
 
-def _files(sources: Sequence[Source]) -> Html | None:
-    if not sources:
-        return None
-    rows = [[s.name, len(s.rows), len(s.analyses), el("code", s.sha256)] for s in sources]
-    files = markup.table("Files of rows", ("run", "bench rows", "analysis rows", "sha256"), rows)
-    return el("article", el("h2", "Files"), files)
+@dataclass(frozen=True)
+class _Column:
+    """One column of a leaderboard: its heading, of each line (text, what it sorts by, class), and how it sorts."""
+
+    name: str
+    cells: Sequence[tuple[object, object, str]]
+    first: str = "descending"
+    kind: str = "number"
+    now: str = "none"
 
 
-def _footer() -> Html:
-    return el("footer", f"Made from stored rows by steep {__version__}. This page loads nothing from outside.")
+def _board(table: Table) -> Iterator[_Column]:
+    """Give the columns of the leaderboard, best line first; one that says nothing is left out."""
+    lines = table.ranked()
+    yield _Column("method", [(line.name, line.name.lower(), "") for line in lines], "ascending", "text")
+    for column in filter(table.has, _NAMES):
+        best, values = table.best(column), [line.values[column] for line in lines]
+        better = "ascending" if column in SMALLER_IS_BETTER else "descending"
+        cells = [(entry(line, column), line.mean(column), "best" if line.name in best else "") for line in lines]
+        yield _Column(_NAMES[column], cells, better, now=better if column == table.main_column else "none")
+        if table.has_paper(column):
+            yield _Column("paper", [(number(value.paper), value.paper, "paper") for value in values], better)
+            yield _Column("Δ", [(signed(value.difference), value.difference, "paper") for value in values])
+    if gib := memories(table):
+        yield _Column("GiB", [(number(gib.get(line.name)), gib.get(line.name), "") for line in lines], "ascending")
+    if any(len(line.seeds) != 1 for line in lines):
+        yield _Column("seeds", [(len(line.seeds), len(line.seeds), "") for line in lines])
+    if len({line.predict for line in lines}) > 1:
+        yield _Column("answers", [(line.predict, line.predict, "") for line in lines], "ascending", "text")
 
 
-def _document(title: str, body: Html, charts: _Charts) -> str:
-    style, script = _asset("page.css"), _asset("page.js")
-    scripts = [*([vega()] if charts.specs else []), script]
-    digests = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    only = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    policy = f"default-src 'none'; script-src {digests}; {only}"
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("title", title),
-        Html(f"<style>{style}</style>"),
-    )
-    page = el(
-        "body",
-        el("a", "Skip to the results", href="#main", class_="skip"),
-        body,
-        el("div", id="tip", role="tooltip", hidden=True),
-        el("div", id="said", class_="sr", role="status"),
-        data("charts", charts.specs),
-        *(Html(f"<script>{text}</script>") for text in scripts),
-    )
-    return f"<!doctype html>\n{el('html', head, page, lang='en')}\n"
+def _written(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else MISSING if value is None else plain(value)
+
+
+def _coded(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _asset(name: str) -> str:

@@ -5,32 +5,33 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from steep.bench.rows import Row
-from steep.report.markup import Html, el, join
 from steep.report.words import plain
 
 BUDGET = 2_500_000  # bytes of pictures in a page; what is more stays in the files beside the rows
 _PNG = b"\x89PNG\r\n\x1a\n"
 _KINDS = {"real": "test images", "chain": "chains over SGLD steps", "buffer": "the replay buffer over batches"}
-
-
 _NUMBERS = ("mean_distance", "covariance_distance")
 _ORDER = ("real", "samples", "chain", "buffer")
 
+Picture: TypeAlias = tuple[str, str, str]  # PNG in base64, what it shows, its caption
 
-def grids(rows: Sequence[Row]) -> Html | None:
-    """Lay out the pictures of some rows: for each shift the real images and, beside them, those of every model."""
+
+def grids(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Picture]]], int]:
+    """Give the pictures of some rows: for each shift the real images and, beside them, those of every model.
+
+    And how many are left out: no PNG, or more than a page should carry.
+    """
     places: dict[tuple[Any, ...], list[Row]] = {}
-    left = BUDGET
-    gone = 0
+    left, left_out = BUDGET, 0
     for row in rows:
         if row.get("part") != "picture":
             continue
         text = row.get("png")
         if not isinstance(text, str) or not is_png(text) or len(text) > left:
-            gone += 1
+            left_out += 1
             continue
         left -= len(text)
         places.setdefault(place_of(row), []).append(row)
@@ -39,40 +40,18 @@ def grids(rows: Sequence[Row]) -> Html | None:
     parts = []
     for place, pictures in places.items():
         pictures.sort(key=lambda row: _ORDER.index(row["kind"]) if row.get("kind") in _ORDER else len(_ORDER))
-        shown = [_picture(row, distances.get((place, row.get("label")))) for row in pictures]
-        parts.append(
-            el(
-                "section",
-                el("h4", where_of(*place[:-1], run=place[-1] if several else None)),
-                el("div", *shown, class_="grids"),
-            )
-        )
-    if gone:
-        why = f"{gone} pictures are not shown: no PNG in their rows, or more than a page should carry."
-        parts.append(el("p", why, class_="note"))
-    return join(el("h3", "Samples"), *parts) if parts else None
+        where = where_of(*place[:-1], run=place[-1] if several else None)
+        parts.append((where, [_picture(row, distances.get((place, row.get("label")), {})) for row in pictures]))
+    return parts, left_out
 
 
-def strips(pictures: Sequence[tuple[str, str]]) -> Html | None:
-    """Lay out rows of the same example images, one row below the other: (name, PNG in base64)."""
-    if not pictures:
-        return None
-    rows = [
-        el("figure", el("figcaption", name), el("img", src=f"data:image/png;base64,{png}", alt=f"images: {name}"))
-        for name, png in pictures
-        if is_png(png)
-    ]
-    return el("article", el("h2", "The same pictures, clean and corrupted"), el("div", *rows, class_="strips"))
-
-
-def _picture(row: Row, distance: Row | None) -> Html:
+def _picture(row: Row, distance: Row) -> Picture:
     kind = _KINDS.get(str(row.get("kind")), plain(row.get("kind")))
-    text = kind if row.get("kind") == "real" else f"{plain(row.get('label'))}: {kind}"
-    image = el("img", src=f"data:image/png;base64,{row['png']}", alt=f"grid of pictures, {text}")
-    numbers = [n for name in _NUMBERS if distance and isinstance(n := distance.get(name), float)]
+    about = caption = kind if row.get("kind") == "real" else f"{plain(row.get('label'))}: {kind}"
+    numbers = [number for name in _NUMBERS if isinstance(number := distance.get(name), float)]
     if row.get("kind") in ("real", "samples") and len(numbers) == 2:
-        text += f". Distance to the test set: mean {numbers[0]:.3f}, covariance {numbers[1]:.4f}"
-    return el("figure", image, el("figcaption", text))
+        caption += f". Distance to the test set: mean {numbers[0]:.3f}, covariance {numbers[1]:.4f}"
+    return row["png"], about, caption
 
 
 def place_of(row: Row) -> tuple[Any, ...]:

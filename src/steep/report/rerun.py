@@ -69,7 +69,7 @@ def recipe(table: Table) -> str | None:
 
 def _method(line: Line) -> dict[str, Any]:
     settings: dict[str, Any] = {"method": line.method, "settings": [line.setting]}
-    settings["seeds"] = sorted({row["spec"].get("seed", 0) for row in line.rows})
+    settings["seeds"] = line.seeds
     settings |= {name: line.spec.get(name) for name in _RUN}
     return settings | dict(sorted((line.spec.get("hyper") or {}).items()))
 

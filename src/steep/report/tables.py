@@ -56,7 +56,7 @@ class Line:
     method: str
     setting: str
     predict: str
-    seeds: int
+    seeds: tuple[int, ...]
     values: Mapping[str, Value]
     spec: Mapping[str, Any] = field(default_factory=dict)  # of its first cell
     rows: tuple[Row, ...] = field(default=(), repr=False, compare=False)  # what it is made of
@@ -212,8 +212,8 @@ class _Group:
         speeds = [row["images_per_s"] for row in rows if "images_per_s" in row]
         numbers[SPEED] = SeedSummary(mean=statistics.fmean(speeds), sd=None, n=len(speeds)) if speeds else None
         values = {column: Value(numbers[column], self._paper(spec, column, view)) for column in columns}
-        setting, predict = spec.get("setting", "paper"), spec.get("predict", "")
-        return Line(name, spec.get("method", ""), plain(setting), plain(predict), len(seeds), values, spec, tuple(rows))
+        setting, predict = plain(spec.get("setting", "paper")), plain(spec.get("predict", ""))
+        return Line(name, spec.get("method", ""), setting, predict, tuple(seeds), values, spec, tuple(rows))
 
     def _errors(
         self, name: str, view: tuple[int, ...], shifts: Sequence[str] | None = None

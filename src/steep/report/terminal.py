@@ -50,8 +50,8 @@ def _columns(table: Table) -> list[Column]:
         columns.append((["Δ", *(signed(value.difference) for value in values)], []))
     others = (MCE, ECE, CLEAN, SPEED)
     columns += [_column(table, c) for c in others if c in table.columns and c != main and table.has(c)]
-    if len({line.seeds for line in table.lines}) > 1:
-        columns.append((["seeds", *(str(line.seeds) for line in ranked)], []))
+    if len({len(line.seeds) for line in table.lines}) > 1:
+        columns.append((["seeds", *(str(len(line.seeds)) for line in ranked)], []))
     return columns
 
 
