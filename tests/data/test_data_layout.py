@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from PIL import Image
 from tiny_sets import clean, everything, expected, sha, stubbed, tiny_imagenet
 
 from steep import corruptions
-from steep.data import corrupted, growing, layout, load, write
+from steep.data import corrupted, load, write
 from steep.errors import DataError, InputError, UnknownNameError
 
 Calls = list[tuple[str, int, int]]
@@ -111,7 +112,7 @@ def test_folders_are_as_published(stub: Calls, tmp_path: Path, monkeypatch: pyte
             again = tmp_path / "again.jpg"
             Image.fromarray(image).save(again, quality=85, optimize=True)
             assert path.read_bytes() == again.read_bytes()
-    assert not list(tmp_path.rglob("*.partial"))
+    assert not list(tmp_path.rglob("*.pieces"))
     found = load("tiny-imagenet-c", root=tmp_path, corruption="fog", severity=3)
     assert found.labels.tolist() == data.labels.tolist()  # val_0, val_1, … whatever the class
     fly = corrupted.made(data, "fog", 3, seed=0)
@@ -216,8 +217,8 @@ def test_interrupted_anywhere_and_run_again_gives_the_same_bytes(
 
 
 @pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("damage", ["partial", "short", "long", "journal", "torn", "identity"])
-def test_a_damaged_unfinished_file_is_not_continued(
+@pytest.mark.parametrize("damage", ["changed", "short", "long", "lost", "torn", "all lost", "another seed"])
+def test_a_damaged_piece_is_made_again(
     stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     data = clean()
@@ -232,49 +233,64 @@ def test_a_damaged_unfinished_file_is_not_continued(
 
     monkeypatch.setattr(corruptions, "corrupt", breaking)
     with pytest.raises(KeyboardInterrupt):
-        write(data, tmp_path / "cut", only=["fog"])
+        write(data, tmp_path / "cut", only=["fog"], seed=9 if damage == "another seed" else 0)
     monkeypatch.setattr(corruptions, "corrupt", real)
-    partial, journal = tmp_path / "cut" / "fog.npy.partial", tmp_path / "cut" / "fog.npy.journal"
-    content = bytearray(partial.read_bytes())
-    if damage == "partial":
-        content[128 + 6 * 192] ^= 1  # picture 6: the first piece (5 pictures) stays right
-        partial.write_bytes(content)
+    folder = tmp_path / "cut" / "fog.npy.pieces"
+    assert len(list(folder.iterdir())) == 4
+    (second,) = folder.glob("1-*")
+    content = bytearray(second.read_bytes())
+    if damage == "changed":
+        content[200] ^= 1
+        second.write_bytes(content)
     elif damage == "short":
-        partial.write_bytes(content[:300])
+        second.write_bytes(content[:300])
     elif damage == "long":
-        partial.write_bytes(content + bytes(50_000))  # more than the whole file
-    elif damage == "journal":
-        journal.unlink()
+        second.write_bytes(content + bytes(50_000))
+    elif damage == "lost":
+        second.unlink()
     elif damage == "torn":
-        journal.write_bytes(journal.read_bytes()[:-10])
-    else:
-        journal.write_text(journal.read_text().replace('"seed": 0', '"seed": 9'))
+        (folder / "unfinished").write_bytes(b"half of the next piece")
+    elif damage == "all lost":
+        shutil.rmtree(folder)
     stub.clear()
     write(data, tmp_path / "cut", only=["fog"])
     assert everything(tmp_path / "cut") == everything(tmp_path / "whole")
     # 12 pictures in pieces of 5, 5 and 2: four pieces are the first severity and 5 pictures of the second
-    goes_on = {
-        "partial": (1, 5),
-        "short": (1, 0),
-        "long": (2, 5),
-        "journal": (1, 0),
-        "torn": (2, 0),
-        "identity": (1, 0),
-    }
-    assert stub[0] == ("fog", *goes_on[damage])
+    if damage in ("all lost", "another seed"):
+        assert len(stub) == 15
+    elif damage == "torn":
+        assert stub[0] == ("fog", 2, 5)
+        assert len(stub) == 11
+    else:
+        assert stub[:2] == [("fog", 1, 5), ("fog", 2, 5)]
+        assert len(stub) == 12
 
 
-def test_killed_between_renaming_and_recording(stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = clean()
-    write(data, tmp_path / "whole", only=["fog"])
+@pytest.mark.parametrize("folders", [False, True])
+@pytest.mark.parametrize("at", ["the record", "the name"])
+def test_killed_while_the_finished_file_gets_its_name(
+    stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, folders: bool
+) -> None:
+    data = tiny_imagenet(monkeypatch) if folders else clean()
+    write(data, tmp_path / "whole", only=["fog"], severities=(1,))
+    name = "fog/1" if folders else "fog_s1.npy"
+    rename = os.replace
+
+    def killed(source: Any, target: Any) -> None:
+        if (Path(target).name, at) == ("steep-corruptions.json", "the record") and name in Path(source).read_text():
+            raise KeyboardInterrupt
+        if at == "the name" and Path(target) == tmp_path / "cut" / name:
+            raise KeyboardInterrupt
+        rename(source, target)
+
     with monkeypatch.context() as patch:
-        patch.setattr(layout, "_record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            write(data, tmp_path / "cut", only=["fog"])
-    assert (tmp_path / "cut" / "fog.npy").exists()
+            write(data, tmp_path / "cut", only=["fog"], severities=(1,))
+    assert not (tmp_path / "cut" / name).exists()
     stub.clear()
-    assert write(data, tmp_path / "cut", only=["fog"]).kept == ("fog.npy",)
-    assert stub == []
+    assert write(data, tmp_path / "cut", only=["fog"], severities=(1,)).made == (name,)
+    assert stub == []  # every piece was there
     assert everything(tmp_path / "cut") == everything(tmp_path / "whole")
 
 
@@ -289,13 +305,18 @@ def test_a_read_only_folder(stub: Calls, tmp_path: Path) -> None:
         write(clean(), tmp_path / "file", only=["fog"])
 
 
-@pytest.mark.parametrize("call", ["_write", "_push"])
-def test_a_full_disk(stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+@pytest.mark.parametrize("call", [5, 12])  # of the first piece, of the joined file
+def test_a_full_disk(stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    sync, calls = os.fsync, [0]
+
+    def full(handle: int) -> None:
+        calls[0] += 1
+        if calls[0] == call:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
 
     with monkeypatch.context() as patch:
-        patch.setattr(growing.ArrayFile, call, full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(DataError, match=r"fog\.npy: the disk is full"):
             write(clean(), tmp_path, only=["fog"])
     assert not (tmp_path / "fog.npy").exists()

@@ -59,10 +59,10 @@ def test_a_file_of_a_killed_run_is_not_called_published(
 ) -> None:
     write_pickles(cifar10, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("steep.data.layout._record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("steep.data.layout.write_header", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             write(load("cifar10", root=tmp_path), tmp_path / "CIFAR-10-C", only=["fog"])
-    assert (tmp_path / "CIFAR-10-C" / "fog.npy").exists()
+    assert (tmp_path / "CIFAR-10-C" / "fog.npy.pieces").exists()
     assert load("cifar10-c", root=tmp_path, corruption="fog", severity=1).origin.startswith("made")
 
 

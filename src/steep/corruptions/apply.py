@@ -10,33 +10,19 @@ import torch
 from torch import Tensor
 
 from steep.corruptions import blur, digital, elastic, noise, spatter, weather
-from steep.corruptions.parameters import Values, lookup, whole_number
+from steep.corruptions.parameters import CORRUPTIONS, Values, lookup, whole_number
 from steep.corruptions.random import Stream
 from steep.errors import InputError
 
 Images = TypeVar("Images", np.ndarray, Tensor)
 Corruption = Callable[[Tensor, Stream, Values], Tensor]
 
+# Each bears the name of its corruption.
 FUNCTIONS: dict[str, Corruption] = {
-    "gaussian_noise": noise.gaussian_noise,
-    "shot_noise": noise.shot_noise,
-    "impulse_noise": noise.impulse_noise,
-    "defocus_blur": blur.defocus_blur,
-    "glass_blur": blur.glass_blur,
-    "motion_blur": blur.motion_blur,
-    "zoom_blur": blur.zoom_blur,
-    "snow": weather.snow,
-    "frost": weather.frost,
-    "fog": weather.fog,
-    "brightness": digital.brightness,
-    "contrast": digital.contrast,
-    "elastic_transform": elastic.elastic_transform,
-    "pixelate": digital.pixelate,
-    "jpeg_compression": digital.jpeg_compression,
-    "speckle_noise": noise.speckle_noise,
-    "gaussian_blur": blur.gaussian_blur,
-    "spatter": spatter.spatter,
-    "saturate": digital.saturate,
+    name: getattr(module, name)
+    for module in (blur, digital, elastic, noise, spatter, weather)
+    for name in CORRUPTIONS
+    if hasattr(module, name)
 }
 
 SMALLEST = 8

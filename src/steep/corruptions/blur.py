@@ -25,7 +25,7 @@ def gaussian_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
 
 def defocus_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
     """Correlate with a disk whose edge is smoothed, mirrored at the border. Draws: none."""
-    return levels(correlate(planes(images), disk(*values), "mirror"))
+    return levels(correlate(planes(images), disk(*values)))
 
 
 @lru_cache(maxsize=64)
@@ -124,7 +124,7 @@ def drag(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
     # Pad once by the longest reach, then each tap is a window of the padded image: offsets differ by image,
     # and indexing windows copies whole rows where indexing pixels would look up every one.
     reach = len(taps) - 1
-    padded = pad(pad(x, reach, reach, 2, "edge"), reach, reach, 3, "edge")
+    padded = pad(x, reach, (2, 3), "edge")
     windows = padded.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
     image = torch.arange(n, device=x.device)
     total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from steep.corruptions.filters import gaussian_weights, levels, planes, reflect
+from steep.corruptions.filters import gaussian_weights, levels, planes
 from steep.corruptions.parameters import Values
 from steep.corruptions.random import Stream
 
@@ -46,12 +48,11 @@ def displacement(noise: Tensor, sigma: float) -> Tensor:
 @lru_cache(maxsize=64)
 def _filter_matrix(size: int, sigma: float, device: torch.device) -> Tensor:
     """Return the (size, size) float64 matrix of the Gaussian filter with its mirrored edges."""
-    weights = torch.tensor(gaussian_weights(sigma, truncate=3.0), dtype=torch.float64, device="cpu")
-    radius = len(weights) // 2
-    place = torch.arange(size, device="cpu")[:, None] + torch.arange(-radius, radius + 1, device="cpu")[None]
-    matrix = torch.zeros(size, size, dtype=torch.float64, device="cpu")
-    matrix.scatter_add_(1, reflect(place, size, repeat_edge=True), weights.expand(size, -1))
-    return matrix.to(device)
+    weights = np.array(gaussian_weights(sigma, truncate=3.0))
+    source = np.pad(np.arange(size), len(weights) // 2, mode="symmetric")
+    matrix = np.zeros((size, size))
+    np.add.at(matrix, (np.arange(size)[:, None], sliding_window_view(source, len(weights))), weights)
+    return torch.from_numpy(matrix).to(device)
 
 
 def _warp_affine(x: Tensor, moves: Tensor) -> Tensor:
@@ -108,12 +109,6 @@ def _bilinear(x: Tensor, top: Tensor, left: Tensor, down: Tensor, right: Tensor,
 
 
 def _fold(index: Tensor, size: int, repeat_edge: bool) -> Tensor:
-    """Mirror int32 indices back into 0..size-1: `reflect` for places less than one picture away, and fast.
-
-    Displacements are a fraction of the side, so none is farther; the clamp is there in case.
-    """
-    if repeat_edge:
-        index = index ^ (index >> 31)  # -1 - index where negative
-        return torch.minimum(index, 2 * size - 1 - index).clamp_(0, size - 1)
-    index = index.abs()
-    return torch.minimum(index, 2 * (size - 1) - index).clamp_(0, size - 1)
+    """Mirror int32 indices less than one picture outside back into 0..size-1; the clamp is there in case."""
+    index = index ^ (index >> 31) if repeat_edge else index.abs()  # the first is -1 - index where negative
+    return torch.minimum(index, 2 * size - (1 if repeat_edge else 2) - index).clamp_(0, size - 1)

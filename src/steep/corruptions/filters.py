@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,29 +35,13 @@ def truncated(x: Tensor, nudge: float = NUDGE) -> Tensor:
     return x.add_(nudge).clamp_(0, 255).to(torch.uint8)
 
 
-def reflect(index: Tensor, size: int, *, repeat_edge: bool) -> Tensor:
-    """Fold any whole-numbered index back into 0..size-1 at mirrors on or beyond the edge pixels."""
-    period = 2 * size if repeat_edge else max(2 * (size - 1), 1)
-    folded = index.remainder(period)
-    return torch.minimum(folded, (period - 1 if repeat_edge else period) - folded)
-
-
-def pad(x: Tensor, before: int, after: int, dim: int, border: str) -> Tensor:
-    """Extend one dimension by copies of its own slices.
-
-    border: "edge" repeats the edge pixel, "mirror" mirrors without repeating it, "mirror_edge" with.
-    """
-    size = x.shape[dim]
-    if border == "edge":
-        sizes = list(x.shape)
-        sizes[dim] = before
-        first = x.narrow(dim, 0, 1).expand(sizes)
-        sizes[dim] = after
-        return torch.cat([first, x, x.narrow(dim, size - 1, 1).expand(sizes)], dim)
-    outside = torch.cat([torch.arange(*span, device="cpu") for span in ((-before, 0), (size, size + after))])
-    source = reflect(outside, size, repeat_edge=border == "mirror_edge").tolist()
-    slices = [x.narrow(dim, i, 1) for i in source]
-    return torch.cat([*slices[:before], x, *slices[before:]], dim)
+def pad(x: Tensor, by: int, dims: Sequence[int], border: Literal["edge", "reflect"]) -> Tensor:
+    """Extend dimensions on both sides by copies of their own slices: the edge, or what it mirrors beyond itself."""
+    for dim in dims:
+        source = np.pad(np.arange(x.shape[dim]), by, mode=border).tolist()
+        slices = [x.narrow(dim, index, 1) for index in source[:by] + source[len(source) - by :]]
+        x = torch.cat([*slices[:by], x, *slices[by:]], dim)
+    return x
 
 
 def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
@@ -73,34 +59,23 @@ def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-def correlate_axis(x: Tensor, weights: Sequence[float], dim: int, border: str) -> Tensor:
-    """Correlate x with a kernel of odd length along one dimension."""
-    if len(weights) == 1:
-        return x * weights[0] if weights[0] != 1 else x
-    size, radius = x.shape[dim], len(weights) // 2
-    padded = pad(x, radius, radius, dim, border)
-    total = padded.narrow(dim, radius, size) * weights[radius]
-    for i in range(radius):
-        if weights[i] == weights[-1 - i]:  # symmetric: one product for both sides
+def gaussian(x: Tensor, sigma: float) -> Tensor:
+    """Blur the last two dimensions of x with a Gaussian, the edge repeated outwards."""
+    weights = gaussian_weights(sigma)
+    radius = len(weights) // 2
+    for dim in (-2, -1) if radius else ():
+        size, padded = x.shape[dim], pad(x, radius, (dim,), "edge")
+        x = padded.narrow(dim, radius, size) * weights[radius]
+        for i in range(radius):  # symmetric: one product for both sides
             pair = padded.narrow(dim, i, size) + padded.narrow(dim, 2 * radius - i, size)
-            total.add_(pair.mul_(weights[i]))
-        else:
-            total.add_(padded.narrow(dim, i, size) * weights[i])
-            total.add_(padded.narrow(dim, 2 * radius - i, size) * weights[-1 - i])
-    return total
+            x.add_(pair.mul_(weights[i]))
+    return x
 
 
-def gaussian(x: Tensor, sigma: float, border: str = "edge", truncate: float = 4.0) -> Tensor:
-    """Blur the last two dimensions of x with a Gaussian."""
-    weights = gaussian_weights(sigma, truncate)
-    return correlate_axis(correlate_axis(x, weights, -2, border), weights, -1, border)
-
-
-def correlate(x: Tensor, kernel: Sequence[Sequence[float]], border: str) -> Tensor:
-    """Correlate the last two dimensions of x with a small kernel of odd sides; zero weights cost nothing."""
+def correlate(x: Tensor, kernel: Sequence[Sequence[float]]) -> Tensor:
+    """Correlate the last two dimensions of x, mirrored at the border, with a small square kernel of odd side."""
     height, width = x.shape[-2:]
-    up, left = len(kernel) // 2, len(kernel[0]) // 2
-    padded = pad(pad(x, up, up, -2, border), left, left, -1, border)
+    padded = pad(x, len(kernel) // 2, (-2, -1), "reflect")
     total = torch.zeros_like(x)
     for i, row in enumerate(kernel):
         for j, weight in enumerate(row):

@@ -27,7 +27,7 @@ from steep.corruptions.blur import drag
 from steep.corruptions.plasma import plasma
 from steep.corruptions.random import Stream
 from steep.errors import DataError, SteepWarning
-from steep.files import user_folder, writing
+from steep.files import file_sha256, user_folder, writing
 from steep.pictures import open_picture
 
 Source = Literal["imagecorruptions", "procedural"]
@@ -71,7 +71,7 @@ def _pictures() -> tuple[Source, tuple[np.ndarray, ...]]:
     """Return the source and the five pictures, (H, W, 3) uint8. Decided once per process."""
     folder = cache_folder()
     try:
-        if not _complete(folder):
+        if not all((folder / name).is_file() and file_sha256(folder / name) == DIGESTS[name] for name in DIGESTS):
             fetch(folder)
         return "imagecorruptions", tuple(_decode(folder / name) for name in DIGESTS)
     except (DataError, OSError) as error:
@@ -83,14 +83,6 @@ def _pictures() -> tuple[Source, tuple[np.ndarray, ...]]:
             stacklevel=2,
         )
         return "procedural", procedural()
-
-
-def _complete(folder: Path) -> bool:
-    return all((folder / name).is_file() and _digest(folder / name) == digest for name, digest in DIGESTS.items())
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _decode(path: Path) -> np.ndarray:
@@ -166,9 +158,7 @@ def scale_for(height: int, width: int) -> float:
     (0.2, 0.3, 1.0)
     """
     side = max(height, width)
-    if side > 224:
-        return side / 224
-    return float(np.interp(side, (32, 64, 224), (0.2, 0.3, 1.0)))
+    return max(float(np.interp(side, (32, 64, 224), (0.2, 0.3, 1.0))), side / 224)
 
 
 @lru_cache(maxsize=8)

@@ -49,7 +49,7 @@ def water_mask(liquid: Tensor) -> Tensor:
     far = chamfer_distance(canny(thickness, 50, 150), 20)  # (n, H, W) int32 in 1/65536 pixel
     # All sums below are of whole numbers under 2**24, exact in float32 in any order.
     blurred = _box_sum(far.to(torch.float64)).div_(9 << 16).floor_()
-    relief = correlate(equalize(blurred.to(torch.int64), 21).to(torch.float32), _SHARPEN, "mirror").clamp_(0, 255)
+    relief = correlate(equalize(blurred.to(torch.int64), 21).to(torch.float32), _SHARPEN).clamp_(0, 255)
     relief = _box_sum(relief).div_(9).round_()
     mask = thickness.mul_(relief)
     largest = mask.amax((1, 2), keepdim=True)
@@ -57,7 +57,7 @@ def water_mask(liquid: Tensor) -> Tensor:
 
 
 def _box_sum(x: Tensor) -> Tensor:
-    return correlate(x, _BOX, "mirror")
+    return correlate(x, _BOX)
 
 
 def canny(x: Tensor, low: float, high: float) -> Tensor:
@@ -66,7 +66,7 @@ def canny(x: Tensor, low: float, high: float) -> Tensor:
     Gradients repeat the edge pixel; magnitudes beyond the border count as 0.
     """
     height, width = x.shape[1:]
-    p = pad(pad(x, 1, 1, 1, "edge"), 1, 1, 2, "edge")
+    p = pad(x, 1, (1, 2), "edge")
     across = p[:, :, 2:] - p[:, :, :-2]
     gx = (across[:, :-2] + across[:, 2:] + 2 * across[:, 1:-1]).to(torch.int64)
     down = p[:, 2:] - p[:, :-2]

@@ -89,9 +89,8 @@ def _zoomed(x: Tensor, factor: float) -> Tensor:
     """Zoom (n, H, W) into its centre, same size out."""
     if factor == 1:
         return x
-    first, second, share = _axis(x.shape[1], factor, x.device)
-    top, bottom = x.index_select(1, first), x.index_select(1, second)
-    x = bottom.sub_(top).mul_(share[:, None]).add_(top)
-    first, second, share = _axis(x.shape[2], factor, x.device)
-    left, right = x.index_select(2, first), x.index_select(2, second)
-    return right.sub_(left).mul_(share).add_(left)
+    for dim in (1, 2):
+        first, second, share = _axis(x.shape[dim], factor, x.device)
+        near, far = x.index_select(dim, first), x.index_select(dim, second)
+        x = far.sub_(near).mul_(share[:, None] if dim == 1 else share).add_(near)
+    return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,28 +77,30 @@ def encoded(image: Images) -> bytes:
     return buffer.getvalue()
 
 
-def chunks(
-    images: Images, corruption: str, severity: int, *, seed: int, table: str | None, start: int = 0, device: str = "cpu"
-) -> Iterator[Images]:
-    """Yield corrupted pictures from index `start` on, a bounded number at a time."""
+def pieces(images: Images) -> list[slice]:
+    """Cut a set into pieces of a bounded number of pictures."""
     rows = max(1, _CHUNK // max(1, images[0].nbytes))
-    for first in range(start, len(images), rows):
-        piece: Any = np.array(images[first : first + rows])
-        if device == "cpu":
-            yield corruptions.corrupt(piece, corruption, severity=severity, seed=seed, first=first, table=table)
-        else:
-            moved: Any = torch.from_numpy(piece).to(device)
-            done: Any = corruptions.corrupt(moved, corruption, severity=severity, seed=seed, first=first, table=table)
-            yield done.cpu().numpy()
+    return [slice(first, first + rows) for first in range(0, len(images), rows)]
+
+
+def corrupted_piece(
+    images: Images, piece: slice, corruption: str, severity: int, *, seed: int, table: str | None, device: str = "cpu"
+) -> Images:
+    """Corrupt one piece of a set."""
+    clean: Any = np.array(images[piece])
+    if device != "cpu":
+        clean = torch.from_numpy(clean).to(device)
+    done = corruptions.corrupt(clean, corruption, severity=severity, seed=seed, first=piece.start, table=table)
+    return np.asarray(done if device == "cpu" else done.cpu())
 
 
 def made(clean: ImageSet, corruption: str, severity: int, *, seed: int) -> ImageSet:
     """Corrupt a clean set on the fly."""
     out = np.empty(clean.images.shape, np.uint8)
-    first = 0
-    for piece in chunks(clean.images, corruption, severity, seed=seed, table=table_of(clean.name, clean.images)):
-        out[first : first + len(piece)] = _through_jpeg(piece) if KNOWN[clean.name].corrupted_as_jpeg else piece
-        first += len(piece)
+    table = table_of(clean.name, clean.images)
+    for piece in pieces(clean.images):
+        done = corrupted_piece(clean.images, piece, corruption, severity, seed=seed, table=table)
+        out[piece] = _through_jpeg(done) if KNOWN[clean.name].corrupted_as_jpeg else done
     frost = f", {corruptions.frost_source()} frost" if corruption == "frost" else ""
     return ImageSet(
         images=out,
@@ -208,10 +210,6 @@ def variant(
     """
     entry = entry_of(manifest, corruption, severity)
     known = tuple(classes) or tuple((manifest or {}).get("classes", ()))
-    if entry is None and any(
-        (folder / f"{stem}.journal").exists() for stem in (f"{corruption}.npy", f"{corruption}-{severity}")
-    ):
-        return None  # a run of steep was killed before it could say what this file is
     arrays = _from_arrays(folder, name, corruption, severity, entry)
     if arrays is not None:
         images, labels = arrays
@@ -266,17 +264,11 @@ def _from_folders(
     here = folder / corruption / str(severity)
     if not here.is_dir():
         return None
-    names = class_names(here)
-    index = {wnid: label for label, wnid in enumerate(names)}
-    files = [file for wnid in names for file in (here / wnid).iterdir() if file.suffix.lower() in PICTURES]
-    files.sort(key=lambda file: (natural(file), file.parent.name))
+    names, files = class_names(here), folder_files(here)
     if not files:
         raise DataError(f"{here}: expected class folders with pictures, found none")
     if entry is not None:
-        digest = hashlib.sha256()
-        for block in picture_bytes(files):
-            digest.update(block)
-        _compare(here, entry["sha256"], digest.hexdigest())
+        compare(here, entry["sha256"], target_sha256(here))
     part, many = _test_part(name), KNOWN[name].class_count
     if part and len(files) != part.count:
         raise DataError(f"{here}: expected {part.count} pictures, found {len(files)}; bring the rest of the set")
@@ -289,14 +281,25 @@ def _from_folders(
         )
     images = pictures(files[:limit])
     _check_sides(images, name, str(here))
-    return Decoded(images, np.asarray([index[file.parent.name] for file in files[:limit]], np.int64), names)
+    return Decoded(images, np.asarray([names.index(file.parent.name) for file in files[:limit]], np.int64), names)
 
 
-def picture_bytes(files: Iterable[Path]) -> Iterator[bytes]:
-    """Yield what a folder's sha256 is made of: of each file class and name, as they are its label, then the bytes."""
-    for file in files:
-        yield f"{file.parent.name}/{file.name}\n".encode()
-        yield file.read_bytes()
+def folder_files(folder: Path) -> list[Path]:
+    """List the pictures of all class folders by their names: val_0, val_1, …"""
+    files = [file for name in class_names(folder) for file in (folder / name).iterdir()]
+    pictures = [file for file in files if file.suffix.lower() in PICTURES]
+    return sorted(pictures, key=lambda file: (natural(file), file.parent.name))
+
+
+def target_sha256(target: Path) -> str:
+    """Hash a file; of a folder every picture with its class, as that is its label, and its name."""
+    if not target.is_dir():
+        return file_sha256(target)
+    digest = hashlib.sha256()
+    for file in folder_files(target):
+        digest.update(f"{file.parent.name}/{file.name}\n".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _check_sides(images: Images, name: str, where: str) -> None:
@@ -311,10 +314,11 @@ def _verify(file: Path, expected: str) -> None:
     if not file.exists():
         raise DataError(f"{file}: named in {MANIFEST} but not there. Run the same steep corrupt command again")
     now = file.stat()
-    _compare(file, expected, _file_digest(file, now.st_size, now.st_mtime_ns))
+    compare(file, expected, _file_digest(file, now.st_size, now.st_mtime_ns))
 
 
-def _compare(place: Path, expected: str, digest: str) -> None:
+def compare(place: Path, expected: str, digest: str) -> None:
+    """Refuse files whose sha256 is not the expected one."""
     if digest != expected:
         raise DataError(
             f"{place}: expected sha256 {expected}, found {digest}. "

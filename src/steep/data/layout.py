@@ -5,15 +5,21 @@ Arrays (as CIFAR-10-C): `labels.npy` with the labels five times over and, per co
 just those, so that nobody takes it for the whole one. Folders (as Tiny-ImageNet-C): corruption/severity/class/*.JPEG,
 as many severity folders as asked for.
 
-Each file grows under another name (see `growing`) and takes its own when it is whole. Since every picture depends only
-on the seed and its index, a run that was killed and started again gives the same bytes.
+Each file is made in pieces (`fog.npy.pieces`), each whole or not there, which are joined when all are. Since every
+picture depends only on the seed and its index, a run that was killed and started again gives the same bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
+import itertools
+import json
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,24 +29,27 @@ import numpy as np
 from steep import corruptions
 from steep.corruptions.apply import check as check_images
 from steep.corruptions.parameters import whole_number
-from steep.data.arrays import read_npy, write_npy
+from steep.data.arrays import Images, read_npy, write_header, write_npy
 from steep.data.corrupted import (
     MANIFEST,
     SEVERITIES,
     check_device,
     check_request,
     check_shape,
-    chunks,
+    compare,
+    corrupted_piece,
+    encoded,
     manifest_of,
+    pieces,
     table_of,
+    target_sha256,
 )
 from steep.data.downloads import Progress, silent
-from steep.data.growing import ArrayFile, Growing, PictureFolder
 from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN
 from steep.data.locks import locked
 from steep.errors import DataError, InputError
-from steep.files import explained, file_sha256, write_json
+from steep.files import explained, file_sha256, flush, sync_folder, write_json, writing
 from steep.version import __version__
 
 _IDENTITY = ("set", "digest", "count", "seed", "table", "version", "layout")
@@ -163,49 +172,106 @@ def _make(job: Job, data: ImageSet, folder: Path, manifest: dict[str, Any], devi
     entry: dict[str, Any] = {"corruption": job.corruption, "severities": [*job.severities]}
     if job.corruption == "frost":
         entry["frost"] = corruptions.frost_source()
-    identity = {**{key: manifest[key] for key in _IDENTITY}, **entry}
-    target = (PictureFolder if manifest["layout"] == "folders" else ArrayFile)(folder, job.target, data, identity)
-    exists = target.target.exists()
+    target, parts = folder / job.target, folder / f"{job.target.replace('/', '-')}.pieces"
+    total = len(data) * len(job.severities)
+    exists = target.exists()
     if exists:
-        digest = _check_finished(target, manifest["files"].get(job.target), entry)
+        _check_finished(target, manifest["files"].get(job.target), entry)
     else:
-        manifest["files"].pop(job.target, None)  # recorded once, deleted since
-        progress(job.target, target.resume(), target.total)
-        while target.done < target.total:
-            severity, start = job.severities[target.done // len(data)], target.done % len(data)
-            options: dict[str, Any] = {"seed": manifest["seed"], "table": manifest["table"], "device": device}
-            for piece in chunks(data.images, job.corruption, severity, start=start, **options):
-                target.append(piece)
-                progress(job.target, target.done, target.total)
-        digest = target.finish()
-    if job.target not in manifest["files"]:
-        _record(job.target, folder, manifest, {**entry, "sha256": digest})
-    target.forget()
-    progress(job.target, target.total, target.total)
+        parts.mkdir(exist_ok=True)
+        progress(job.target, 0, total)
+        files: list[Path] = []
+        for severity in job.severities:
+            for piece in pieces(data.images):
+                asked = {**{key: manifest[key] for key in _IDENTITY}, **entry, "severity": severity, "at": piece.start}
+                file = _kept_piece(parts, len(files), asked)
+                if file is None:
+                    options = {"seed": manifest["seed"], "table": manifest["table"], "device": device}
+                    images = corrupted_piece(data.images, piece, job.corruption, severity, **options)
+                    file = _keep_piece(parts, len(files), asked, images.tobytes())
+                files.append(file)
+                progress(job.target, min(total, job.severities.index(severity) * len(data) + piece.stop), total)
+
+        def record(digest: str) -> None:
+            """Before the target gets its name: whatever bears one is in the manifest, or somebody else's."""
+            manifest["files"][job.target] = {**entry, "sha256": digest}
+            write_json(folder / MANIFEST, manifest)
+
+        (_join_as_folder if manifest["layout"] == "folders" else _join_as_array)(target, data, files, record)
+    shutil.rmtree(parts, ignore_errors=True)
+    progress(job.target, total, total)
     return not exists
 
 
-def _check_finished(target: Growing, recorded: dict[str, Any] | None, entry: dict[str, Any]) -> str:
-    """Check a target that is there: every byte against the manifest, or against the journal of a run just killed."""
-    expected = recorded["sha256"] if recorded else target.promised_sha256()
-    if expected is None:
-        raise _foreign(target.target)
-    if recorded and recorded.get("frost") != entry.get("frost"):
+def _check_finished(target: Path, recorded: dict[str, Any] | None, entry: dict[str, Any]) -> None:
+    """Compare every byte of a target that is there with the manifest."""
+    if recorded is None:
+        raise _foreign(target)
+    if recorded.get("frost") != entry.get("frost"):
         raise DataError(
-            f"{target.target}: made with {recorded.get('frost')} frost, now {entry.get('frost')} would be used. "
+            f"{target}: made with {recorded.get('frost')} frost, now {entry.get('frost')} would be used. "
             "Delete it or choose another folder (--out)"
         )
-    digest = target.sha256()
-    if digest != expected:
-        raise DataError(
-            f"{target.target}: expected sha256 {expected}, found {digest}. Delete it and run the same command again"
-        )
-    return digest
+    compare(target, recorded["sha256"], target_sha256(target))
 
 
-def _record(target: str, folder: Path, manifest: dict[str, Any], entry: dict[str, Any]) -> None:
-    manifest["files"][target] = entry
-    write_json(folder / MANIFEST, manifest)
+def _piece_name(number: int, asked: dict[str, Any], content: bytes) -> str:
+    """Name a piece after what was asked for and what came out: a damaged one no longer bears its name."""
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode() + content)
+    return f"{number}-{digest.hexdigest()}"
+
+
+def _kept_piece(parts: Path, number: int, asked: dict[str, Any]) -> Path | None:
+    """Find a piece that an earlier run made; one that is damaged or of another request will not do."""
+    pieces = parts.glob(f"{number}-*[0-9a-f]")
+    return next((file for file in pieces if file.name == _piece_name(number, asked, file.read_bytes())), None)
+
+
+def _keep_piece(parts: Path, number: int, asked: dict[str, Any], content: bytes) -> Path:
+    temporary, file = parts / "unfinished", parts / _piece_name(number, asked, content)
+    with temporary.open("wb") as opened:
+        opened.write(content)
+        flush(opened)
+    os.replace(temporary, file)
+    return file
+
+
+def _join_as_array(target: Path, data: ImageSet, files: list[Path], record: Callable[[str], None]) -> None:
+    """Write the pieces as one .npy of shape (severities × N, H, W, C)."""
+    header = io.BytesIO()
+    pictures = sum(file.stat().st_size for file in files) // data.images[0].nbytes
+    write_header(header, (pictures, *data.images.shape[1:]), data.images.dtype)
+    digest = hashlib.sha256()
+    with writing(target) as out:
+        for block in itertools.chain([header.getvalue()], map(Path.read_bytes, files)):
+            out.write(block)
+            digest.update(block)
+        record(digest.hexdigest())
+
+
+def _join_as_folder(target: Path, data: ImageSet, files: list[Path], record: Callable[[str], None]) -> None:
+    """Write the pieces as class/val_0.JPEG …"""
+    folder, part = files[0].parent / "folder", KNOWN[data.name].splits[data.split]
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in data.classes:
+        (folder / name).mkdir(parents=True)
+
+    def put(index: int, image: Images) -> None:
+        with (folder / data.classes[int(data.labels[index])] / f"{part}_{index}.JPEG").open("wb") as file:
+            file.write(encoded(image))
+            flush(file)
+
+    with ThreadPoolExecutor(16) as pool:  # ten thousand small files: a disk takes many at once in one go
+        indices = itertools.count()
+        for file in files:
+            images = np.frombuffer(file.read_bytes(), np.uint8).reshape(-1, *data.images.shape[1:])
+            list(pool.map(put, itertools.islice(indices, len(images)), images))
+    for name in data.classes:
+        sync_folder(folder / name)
+    record(target_sha256(folder))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(folder, target)
+    sync_folder(target.parent)
 
 
 def _labels(data: ImageSet, folder: Path, manifest: dict[str, Any]) -> None:

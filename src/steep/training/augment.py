@@ -64,7 +64,7 @@ def padded(images: Tensor, pad: int, border: Border) -> Tensor:
                 f"pad: expected less than {min(height, width)}, the pictures' shorter side, got {pad}: "
                 'border = "reflect" has no more rows to mirror. Make pad smaller or border "zeros"'
             )
-        return filters.pad(filters.pad(images, pad, pad, 1, "mirror"), pad, pad, 2, "mirror")
+        return filters.pad(images, pad, (1, 2), "reflect")
     out = images.new_zeros(count, height + 2 * pad, width + 2 * pad, channels)
     out[:, pad : pad + height, pad : pad + width] = images
     return out
