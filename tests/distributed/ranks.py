@@ -113,6 +113,7 @@ def variants(rank: int) -> dict:
         "layer norm": ("layer", "sar", {}),
         "recompute": ("wide", "tent", {"recompute": True}),
         "two steps, episodic": ("wide", "shot", {"steps": 2, "episodic": True}),
+        "statistics of the stream": ("wide", "alpha-bn", {"average": "stream"}),
         "recover": ("odd", "tea", {"sgld_steps": 2, "buffer_size": 64, "guard": "recover"}),
     }
     found = {}

@@ -89,7 +89,15 @@ def test_what_is_compared_has_moved_and_was_filtered(alone, seen):
 
 @pytest.mark.parametrize(
     "name",
-    ["no running statistics", "group norm", "layer norm", "recompute", "two steps, episodic", "recover"],
+    [
+        "no running statistics",
+        "group norm",
+        "layer norm",
+        "recompute",
+        "two steps, episodic",
+        "statistics of the stream",
+        "recover",
+    ],
 )
 def test_other_models_and_options(seen, name):
     got = [seen["variants"][rank][name] for rank in range(ranks.SIZE)]

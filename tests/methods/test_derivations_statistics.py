@@ -1,4 +1,4 @@
-"""Source, BN and DUA: which statistics normalise an image, and how they move. Nothing here has a gradient."""
+"""Source, BN, alpha-BN and DUA: which statistics normalise an image, and how they move. Nothing here has a gradient."""
 
 from __future__ import annotations
 
@@ -92,6 +92,79 @@ def test_constant_features_stay_finite_in_every_method():
             logits = adapter(torch.zeros(n, 3, 6, 6, dtype=torch.float64))
             assert torch.isfinite(logits).all(), name
         assert all(torch.isfinite(p).all() for p in adapter.model.parameters()), name
+
+
+# Alpha-BN ------------------------------------------------------------------------------------------------------------
+
+
+class HandMixed(Hand):
+    """SmallNet whose layers normalise by (1 − w) · running + w · (mean, unbiased variance) of the batch."""
+
+    def __init__(self, net: nn.Module, weight) -> None:
+        super().__init__(net)
+        self.weight, self.mixed = weight, {}
+
+    def _moments(self, name, x):
+        n = x[:, 0].size
+        w = self.weight(len(x))
+        var = x.var(axis=(0, 2, 3)) * (n / (n - 1))
+        running = self.running[f"{name}.running_mean"], self.running[f"{name}.running_var"]
+        self.mixed[name] = [
+            (1 - w) * old + w * new for old, new in zip(running, (x.mean(axis=(0, 2, 3)), var), strict=True)
+        ]
+        return *self.mixed[name], None, w
+
+    def move(self) -> None:
+        for name, (mean, var) in self.mixed.items():
+            self.running |= {f"{name}.running_mean": mean, f"{name}.running_var": var}
+
+
+WEIGHTS = {
+    "published": ({}, lambda n: 0.1),
+    "alpha": ({"alpha": 0.6}, lambda n: 0.6),
+    "batch alone": ({"alpha": 1.0}, lambda n: 1.0),
+    "by batch size": ({"prior": 16}, lambda n: n / (n + 16)),
+}
+
+
+@pytest.mark.parametrize("average", ["batch", "stream"])
+@pytest.mark.parametrize("case", WEIGHTS)
+@pytest.mark.parametrize("n", [1, 7, 20])
+def test_alpha_bn_mixes_source_and_batch(case, n, average):
+    """μ = (1 − α) μ_source + α mean, σ² alike and unbiased; over a stream each mixture takes the source's place."""
+    hyper, weight = WEIGHTS[case]
+    net = make_net()
+    adapter, hand = steep.adapt(net, "alpha-bn", average=average, **hyper), HandMixed(net, weight)
+    for x in STREAM:
+        assert_close(adapter(x[:n]), hand.logits(x[:n]))
+        if average == "stream":
+            hand.move()
+        assert_statistics(adapter.model, hand)
+    for name, p in net.named_parameters():
+        assert torch.equal(p, adapter.model.get_parameter(name))
+
+
+def test_alpha_bn_is_the_source_at_0_and_keeps_one_value_a_channel_finite():
+    net = make_net()
+    assert_close(steep.adapt(net, "alpha-bn", alpha=0.0)(STREAM[0]), Hand(net, "source").logits(STREAM[0]), 1e-12)
+    one = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 5)).double().eval()
+    x = torch.tensor([0.4, 0.0, 0.9], dtype=torch.float64).view(1, 3, 1, 1)
+    spread = (x - 0.1 * x) / np.sqrt(0.9 * 1 + 0.1 * 0 + EPS)  # running mean 0 and variance 1
+    expected = one[2](spread.flatten(1)).detach().numpy()
+    assert_close(steep.adapt(one, "alpha-bn")(x), expected, 1e-12)
+
+
+@pytest.mark.parametrize("average", ["batch", "stream"])
+def test_alpha_bn_merged_answers_as_it_did(average):
+    """An ordinary module with the statistics that the adapter would normalise these images by."""
+    adapter = steep.adapt(make_net(), "alpha-bn", average=average)
+    for x in STREAM:
+        adapter(x)
+    assert_close(adapter.merged(STREAM[0])(STREAM[0]).numpy(), adapter(STREAM[0]).numpy(), 1e-10)
+
+
+def test_alpha_bn_says_what_moves():
+    assert [steep.methods.make("alpha-bn", average=average).moves for average in ("batch", "stream")] == [False, True]
 
 
 # DUA -----------------------------------------------------------------------------------------------------------------

@@ -269,9 +269,10 @@ class SourceModel:
         """Make the one random stream of this adapter, on the model's device."""
         return torch.Generator(self.model.anchor().device).manual_seed(self.seed)
 
-    def prepare(self, params: layers.Params | None, statistics: str) -> Classifier:
-        """Choose what adapts: parameters (None for none) and "batch" or "source" statistics in BatchNorm."""
-        if statistics not in ("batch", "source"):
+    def prepare(self, params: layers.Params | None, statistics: str | layers.Mixing) -> Classifier:
+        """Choose what adapts: parameters (None for none) and "batch", "source" or mixed statistics in BatchNorm."""
+        mixing = statistics if isinstance(statistics, layers.Mixing) else None
+        if mixing is None and statistics not in ("batch", "source"):
             raise InputError(f"statistics: expected 'batch' or 'source', got {statistics!r}")
         net = self.model.net
         low = half_precision(self.precision, self.model.anchor())
@@ -279,8 +280,8 @@ class SourceModel:
             layers.select(net, params)
         # from here on nothing is refused
         layers.use_source_statistics(net)
-        if statistics == "batch":
-            layers.use_batch_statistics(net)
+        if statistics != "source":
+            layers.use_batch_statistics(net, mixing)
         self.model.low = low
         if self.model.low is not None:
             lower(net, self.model.low)

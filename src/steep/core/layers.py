@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -118,47 +119,101 @@ def batch_norms(model: nn.Module, *, for_method: str | None = None, running: boo
     return layers
 
 
+class Mixing:
+    """The hook of BatchNorm layers that normalise by w · batch + (1 − w) · running statistics, mean and variance alike.
+
+    With `share` w is that number; with `prior` n images weigh w = n / (n + prior). Both take the unbiased variance of
+    the batch, as running statistics do. With neither, w = n / FULL_BATCH and 1 at most: then the batch alone counts.
+    """
+
+    def __init__(self, share: float | None = None, prior: int | None = None) -> None:
+        self.share, self.prior = share, prior
+        self.unbiased = share is not None or prior is not None
+        self.seen: list[tuple[Any, Tensor, Tensor]] | None = None  # (layer, mean, variance), while someone asks for it
+
+    def weight(self, images: Any) -> Any:
+        """How much the batch weighs, as a number or, for a number on the device, as one on the device."""
+        if self.prior is not None:
+            return images / (images + self.prior)
+        return images / FULL_BATCH if self.share is None else self.share + 0 * images
+
+    def spread(self, values: Any) -> Any:
+        """What the biased variance of so many values has to be multiplied by."""
+        return values / (values - 1 + (values == 1)) if self.unbiased else 1.0
+
+    def statistics(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (C,) that the layer normalises x (B, C, ...) by."""
+        share = min(1.0, self.weight(x.shape[0]))
+        wide = x.to(torch.promote_types(x.dtype, layer.running_mean.dtype))
+        var, mean = torch.var_mean(wide, dim=(0, *range(2, x.ndim)), correction=0)
+        var = self.spread(x[:, 0].numel()) * var
+        return share * mean + (1 - share) * layer.running_mean, share * var + (1 - share) * layer.running_var
+
+    def note(self, layer: Any, mean: Tensor, var: Tensor) -> None:
+        """Tell what a layer normalises by, if someone asks for it."""
+        if self.seen is not None:
+            self.seen.append((layer, mean, var))
+
+    def __call__(self, layer: Any, args: tuple[Tensor, ...]) -> Tensor | None:
+        """Give the layer features that it normalises, in whatever way it does it, to the mixed answer."""
+        x = args[0]  # (B, C, ...)
+        scope = None if torch.compiler.is_compiling() else SCOPE.get()  # ranks that share a batch compile nothing
+        if scope is not None:
+            return sync_batchnorm.normalise(layer, x, scope, self)
+        whole = not self.unbiased and x.shape[0] >= FULL_BATCH
+        # in training, SyncBatchNorm asks the other processes for their statistics: these streams are not ours
+        local = not isinstance(layer, nn.SyncBatchNorm)
+        layer.training = local and (whole or layer.running_mean is None)
+        if layer.training or layer.running_mean is None:
+            return None
+        mean, var = self.statistics(layer, x)
+        self.note(layer, mean, var)
+        # The layer itself now normalises by its running statistics, whatever its class does besides (activation,
+        # drop path). Feeding it the mixed-normalised features in those units gives the mixed answer.
+        shape = (1, -1) + (1,) * (x.ndim - 2)
+        scale = ((layer.running_var + layer.eps) / (var + layer.eps)).sqrt()
+        mixed: Tensor = (x.to(mean.dtype) - mean.view(shape)) * scale.view(shape) + layer.running_mean.view(shape)
+        return mixed.to(x.dtype)
+
+
 def use_source_statistics(model: nn.Module) -> None:
     """Undo `use_batch_statistics`: a model that was adapted before comes configured for it."""
     for layer in batch_norms(model):
         for key, hook in list(layer._forward_pre_hooks.items()):
-            if hook is _mix_small_batches:
+            if isinstance(hook, Mixing):
                 del layer._forward_pre_hooks[key]
                 layer.track_running_stats = layer.running_mean is not None
         layer.training = False
 
 
-def use_batch_statistics(model: nn.Module) -> None:
+def use_batch_statistics(model: nn.Module, mixing: Mixing | None = None) -> None:
     """Let every BatchNorm layer normalise by the batch it sees, and keep its running statistics as they are.
 
     Fewer than `FULL_BATCH` images say too little about a channel. Then mean and variance are mixed,
     w · batch + (1 − w) · source with w = B / FULL_BATCH, so a batch of one, even of one value per channel, is safe.
+    Another mixture of the two may be asked for.
     """
+    mixing = mixing or Mixing()
     for layer in batch_norms(model):
         layer.track_running_stats = False  # with training=True: torch passes no running statistics at all
         layer.training = True
-        layer.register_forward_pre_hook(_mix_small_batches)
+        layer.register_forward_pre_hook(mixing)
 
 
-def _mix_small_batches(layer: Any, args: tuple[Tensor, ...]) -> Tensor | None:
-    x = args[0]  # (B, C, ...)
-    scope = None if torch.compiler.is_compiling() else SCOPE.get()  # ranks that share a batch compile nothing
-    if scope is not None:
-        return sync_batchnorm.normalise(layer, x, scope, FULL_BATCH)
-    share = min(1.0, x.shape[0] / FULL_BATCH)
-    # in training, SyncBatchNorm asks the other processes for their statistics: these streams are not ours
-    local = not isinstance(layer, nn.SyncBatchNorm)
-    layer.training = local and (share == 1 or layer.running_mean is None)
-    if layer.training or layer.running_mean is None:
-        return None
-    # The layer itself now normalises by its running statistics, whatever its class does besides (activation,
-    # drop path). Feeding it the mixed-normalised features in those units gives the mixed answer.
-    shape = (1, -1) + (1,) * (x.ndim - 2)
-    source_mean = layer.running_mean.view(shape)
-    source_var = layer.running_var.view(shape)
-    wide = x.to(torch.promote_types(x.dtype, source_mean.dtype))
-    var, mean = torch.var_mean(wide, dim=(0, *range(2, x.ndim)), correction=0, keepdim=True)
-    mean = share * mean + (1 - share) * source_mean
-    var = share * var + (1 - share) * source_var
-    mixed: Tensor = (wide - mean) * ((source_var + layer.eps) / (var + layer.eps)).sqrt() + source_mean
-    return mixed.to(x.dtype)
+def mixing_of(layer: nn.Module) -> Mixing | None:
+    """Give the hook by which a BatchNorm layer normalises; None where its running statistics alone count."""
+    return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, Mixing)), None)
+
+
+@contextmanager
+def mixtures(model: nn.Module) -> Iterator[list[tuple[Any, Tensor, Tensor]]]:
+    """Inside, fill a list with (layer, mean, variance) of every BatchNorm layer that normalises by a mixture."""
+    hooks = [hook for layer in batch_norms(model) if (hook := mixing_of(layer))]
+    seen: list[tuple[Any, Tensor, Tensor]] = []
+    for hook in hooks:
+        hook.seen = seen
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.seen = None

@@ -10,12 +10,12 @@ from torch import Tensor
 from steep.core.dist.group import Scope
 
 
-def normalise(layer: Any, x: Tensor, scope: Scope, full_batch: int) -> Tensor:
+def normalise(layer: Any, x: Tensor, scope: Scope, mixing: Any) -> Tensor:
     """Let a BatchNorm layer normalise by the statistics of the whole batch, of which this rank holds a part.
 
     For one forward they take the place of the layer's running statistics, so its class may do whatever else it does.
-    Torch treats running statistics as constants: `_StatisticsGradient` adds that they depend on x. Below `full_batch`
-    images they are mixed with the source statistics.
+    Torch treats running statistics as constants: `_StatisticsGradient` adds that they depend on x. `mixing` (a
+    `layers.Mixing`) says how much they are mixed with the source statistics.
     """
     source = layer.running_mean, layer.running_var
     with torch.no_grad():
@@ -27,15 +27,19 @@ def normalise(layer: Any, x: Tensor, scope: Scope, full_batch: int) -> Tensor:
         moments = scope.group.sum_(torch.zeros_like(moments) if scope.blank else moments)
         images = moments[0]
         mean, square = (moments[1:] / images).chunk(2)
-        of_batch, var = mean, (square - mean.square()).clamp_min(0)
+        values = images * x[0, 0].numel()
+        spread = mixing.spread(values)  # from the biased variance to the one that is mixed
+        of_batch, var = mean, (square - mean.square()).clamp_min(0) * spread
         share = torch.ones_like(images)
         if source[0] is not None:
-            share = (images / full_batch).clamp_max(1)
+            share = mixing.weight(images).clamp_max(1)
             mean = torch.where(share < 1, share * mean + (1 - share) * source[0], mean)
             var = torch.where(share < 1, share * var + (1 - share) * source[1], var)
-        each = share / (images * x[0, 0].numel())  # how much one value weighs in the statistics
+        each = share / values  # how much one value weighs in the statistics
         mean, var, of_batch = (t.to(wide.dtype) for t in (mean, var, of_batch))
-        pace = 1 / (var + layer.eps)
+        pace = (spread / (var + layer.eps)).to(wide.dtype)
+        if source[0] is not None:
+            mixing.note(layer, mean, var)
 
     def put_back(*_: Any) -> None:
         hook.remove()
@@ -52,7 +56,8 @@ class _StatisticsGradient(torch.autograd.Function):
     """Pass x on unchanged, and add to its gradient what x does to all images of all ranks through the statistics.
 
     Of y = (x − m) / √(v + ε) · γ + β with m = (1 − w) · source + w · mean(x), v likewise, and g = ∂L/∂x for fixed m, v:
-    ∂L/∂x_i = g_i − w/N · [ Σ g + (x_i − mean) / (v + ε) · Σ g (x − m) ], the sums over all values of all ranks.
+    ∂L/∂x_i = g_i − w/N · [ Σ g + s (x_i − mean) / (v + ε) · Σ g (x − m) ], the sums over all values of all ranks, s = 1
+    or N / (N − 1) where the unbiased variance is mixed.
     """
 
     @staticmethod

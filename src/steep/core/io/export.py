@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from steep.core.classifier import Classifier
 from steep.core.io.arguments import copy_model
 from steep.core.io.images import explain_forward_error, images_of
-from steep.core.layers import FULL_BATCH, _mix_small_batches, batch_norms, use_source_statistics
+from steep.core.layers import batch_norms, mixing_of, use_source_statistics
 from steep.core.run import precision
 from steep.errors import InputError
 
@@ -32,7 +32,7 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
     `images` is a batch, or several, images_of or as (images, labels) pairs; labels are not read.
     """
     twin = copy_model(model)
-    layers = [layer for layer in batch_norms(twin.net) if _uses_batch(layer) and layer.running_mean is not None]
+    layers = [layer for layer in batch_norms(twin.net) if mixing_of(layer) and layer.running_mean is not None]
     if layers:
         _measure(twin, layers, images, keep_bad)
     net = twin.net
@@ -49,10 +49,6 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
     if model.layout is torch.channels_last:
         net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return net.requires_grad_(False).eval()
-
-
-def _uses_batch(layer: _BatchNorm) -> bool:
-    return _mix_small_batches in layer._forward_pre_hooks.values()
 
 
 def _measure(
@@ -78,7 +74,7 @@ def _measure(
             raise InputError(_shared(model.net, layer))
         ran.add(layer)
         seen[layer] += len(args[0])
-        for total, measured in zip(sums[layer], _normalising(layer, args[0]), strict=True):
+        for total, measured in zip(sums[layer], mixing_of(layer).statistics(layer, args[0]), strict=True):  # type: ignore[union-attr]
             total += len(args[0]) * measured
 
     # before the hook that mixes statistics for small batches: it changes what the layer sees
@@ -109,14 +105,6 @@ def _shared(net: nn.Module, layer: nn.Module) -> str:
         "(adapter.save(path), steep.resume), give each call a layer of its own, or adapt with source statistics "
         "(tent, tea and most others: statistics='source')"
     )
-
-
-def _normalising(layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What the adapter normalises x by: the mean and variance of the batch; a small one's mixed with the source's."""
-    mean, var = _running(layer)
-    share = min(1.0, len(x) / FULL_BATCH)
-    var_x, mean_x = torch.var_mean(x.to(var.dtype), dim=(0, *range(2, x.ndim)), correction=0)
-    return share * mean_x + (1 - share) * mean, share * var_x + (1 - share) * var
 
 
 def _running(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
