@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from steep.bench.cell import run
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources, find_weights
 from steep.bench.spec import Cell
-from steep.bench.weights import find_weights
 
 ROWS = Path(__file__).parents[1] / "results" / "wrn-40-2-cpu.jsonl"
 LONGEST = 60.0  # seconds
@@ -42,7 +41,7 @@ def main() -> int:
     rows, differ = shortest_rows(), 0
     names = {row["spec"]["weights"] for row in rows.values()}
     weights = {name: path for name in names if (path := find_weights(name, root=arguments.root)) is not None}
-    sources = Disk(arguments.root, weights)
+    sources = Sources(arguments.root, weights)
     for name, row in rows.items():
         cell = Cell.from_json(row["spec"])
         # `auto` may choose another precision on this processor than on the one that the row is of

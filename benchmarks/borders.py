@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.bench.weights import weights_sha256
+from steep.bench.sources import weights_sha256
 from steep.data import ImageSet, load, to_floats
 from steep.training.augment import crops, draw, padded
 from steep.training.spec import Border

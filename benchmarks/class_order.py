@@ -16,7 +16,7 @@ import numpy as np
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.bench.weights import weights_sha256
+from steep.bench.sources import weights_sha256
 from steep.data import batches, load
 
 

@@ -18,8 +18,8 @@ import torch
 
 import steep
 from steep.bench import cell as one
-from steep.bench.device import precision
-from steep.bench.sources import Disk, load_shift
+from steep.bench.adapters import precision
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.data import batches
@@ -35,8 +35,8 @@ def measure(device: str, images: int, model: str, precision: str, repeats: int =
         cell = Cell(
             data="arrays", shift="clean", model=model, weights="untrained", method="source", precision=precision
         )
-        disk, where = Disk(root), torch.device(device)
-        net = disk.model(cell, data := load_shift(cell, "clean", 0, root))
+        disk, where = Sources(root), torch.device(device)
+        net = disk.model(cell, data := disk.images(cell, "clean", 0))
         with Store(folder) as store:
             one.run(cell, disk, where)  # the source row comes first in every grid
             for method in ("tent", "tea"):

@@ -18,7 +18,7 @@ import torch
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.bench.weights import weights_sha256
+from steep.bench.sources import weights_sha256
 from steep.corruptions import BENCHMARK
 from steep.data import batches, load
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import steep
 from steep.analysis import ANALYSES, cells
 from steep.bench.recipe import plan
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.data import load
@@ -29,7 +29,7 @@ def grid(
 def stored(name: str, of: tuple[Cell, ...], folder: Path, **options: Any) -> list[dict[str, Any]]:
     analysis = ANALYSES[name]
     with Store(folder / "cells.jsonl") as store:
-        done = cells.run(analysis, of, store, sources=Disk(), folder=folder, options=options)
+        done = cells.run(analysis, of, store, sources=Sources(), folder=folder, options=options)
         assert not done.failed, done.failed
         return [store[cell.key()] for cell in of]
 

@@ -16,7 +16,7 @@ from steep.bench import cell as one
 from steep.bench.adapters import Adapters
 from steep.bench.recipe import plan
 from steep.bench.rows import read, stable
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.core.adapter import Adapter
@@ -49,20 +49,20 @@ def test_rows_do_not_depend_on_whether_an_adapter_is_new(method: str, made: list
     cells = grid(f"method={method}", "setting=paper", "seed=0", "shift=fog,contrast,clean")
     assert len(cells) == 3
     sharing = Adapters(keep=True)
-    shared = [one.run(cell, Disk(), adapters=sharing) for cell in cells]
+    shared = [one.run(cell, Sources(), adapters=sharing) for cell in cells]
     assert made == [method]
-    assert [stable(row) for row in shared] == [stable(one.run(cell, Disk())) for cell in cells]
+    assert [stable(row) for row in shared] == [stable(one.run(cell, Sources())) for cell in cells]
 
 
 def test_another_method_seed_or_precision_gets_its_own(made: list[str]) -> None:
     sharing = Adapters(keep=True)
     cells = grid("method=tent,tea", "setting=paper", "shift=fog", seeds="0,1")
     for cell in (*cells, replace(cells[-1], precision="bfloat16")):
-        one.run(cell, Disk(), adapters=sharing)
+        one.run(cell, Sources(), adapters=sharing)
     assert made == ["tent", "tent", "tea", "tea", "tea"]
 
 
-class Trainless(Disk):
+class Trainless(Sources):
     """No training images: eata warns as it is made."""
 
     def train(self, cell: Cell) -> ImageSet | None:
@@ -99,7 +99,7 @@ def test_memory_that_an_adapter_goes_on_holding_counts_in_later_rows(monkeypatch
     sharing = Adapters(keep=True)
     cells = grid("method=bn,tent", "setting=paper", "seed=0", "shift=fog,contrast")
     cells = sorted(cells, key=lambda cell: cell.method)
-    assert [one.run(cell, Disk(), adapters=sharing)["peak_memory"]["bytes"] for cell in cells] == [5, 5, 7, 7]
+    assert [one.run(cell, Sources(), adapters=sharing)["peak_memory"]["bytes"] for cell in cells] == [5, 5, 7, 7]
 
 
 def test_an_adapter_whose_cell_fails_is_not_lent_again(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +111,10 @@ def test_an_adapter_whose_cell_fails_is_not_lent_again(made: list[str], monkeypa
 
     monkeypatch.setattr(streaming, "_PROGRESS_EVERY", 0.0)
     with pytest.raises(KeyboardInterrupt):
-        one.run(first, Disk(), on_progress=stop, adapters=sharing)
-    row = one.run(second, Disk(), adapters=sharing)
+        one.run(first, Sources(), on_progress=stop, adapters=sharing)
+    row = one.run(second, Sources(), adapters=sharing)
     assert made == ["tent", "tent"]
-    assert stable(row) == stable(one.run(second, Disk()))
+    assert stable(row) == stable(one.run(second, Sources()))
 
 
 def test_a_compiled_bench_makes_one_adapter_for_each_method_and_seed(
@@ -144,6 +144,6 @@ def test_on_a_gpu_rows_do_not_depend_on_whether_an_adapter_is_new(method: str, t
         assert local.run(cells, store, device="cuda").failed == []
     for row in read(tmp_path / "shared"):
         (cell,) = (cell for cell in cells if cell.key() == row["key"])
-        new = one.run(cell, Disk(), "cuda")
+        new = one.run(cell, Sources(), "cuda")
         assert row["accuracy"] == new["accuracy"]
         assert row["energy_after"] == pytest.approx(new["energy_after"], rel=1e-3)

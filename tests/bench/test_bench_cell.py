@@ -15,10 +15,10 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 import steep
 from steep.bench import adapters, streaming
 from steep.bench import cell as one
-from steep.bench.device import precision
+from steep.bench.adapters import precision
 from steep.bench.measure import metrics
 from steep.bench.recipe import plan
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.data import ImageSet, load
 from steep.errors import DataError, InputError
@@ -49,7 +49,7 @@ def by_hand(cell: Cell, name: str, severity: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("method", ["source", "tent", "tea"])
 def test_row_equals_the_bare_loop(method: str) -> None:
     cell = only("digits", f"method={method}", "shift=fog", "seed=0", sets=("batch_size=40",))
-    row = one.run(cell, Disk())
+    row = one.run(cell, Sources())
     logits, labels = by_hand(cell, "fog", 5)
     p = logits.double().softmax(dim=1)
     picked = p[torch.arange(len(labels)), labels]
@@ -84,7 +84,7 @@ def test_calibration_is_pooled_not_a_mean_over_batches() -> None:
     logits, labels = by_hand(cell, "fog", 5)
     p = logits.softmax(1)
     batches = [multiclass_calibration_error(p[i : i + 10], labels[i : i + 10], 10, n_bins=15) for i in range(0, 80, 10)]
-    row = one.run(cell, Disk())
+    row = one.run(cell, Sources())
     assert row["ece"] < float(torch.stack(batches).mean()) - 0.02
 
 
@@ -92,7 +92,7 @@ def test_before_and_after_are_two_numbers_for_one_method() -> None:
     after = only("digits", "method=tent", "shift=contrast", sets=("predict=after", "tent.lr=0.1", "batch_size=20"))
     before = only("digits", "method=tent", "shift=contrast", sets=("predict=before", "tent.lr=0.1", "batch_size=20"))
     assert after.key() != before.key()
-    assert one.run(after, Disk())["loss"] != one.run(before, Disk())["loss"]
+    assert one.run(after, Sources())["loss"] != one.run(before, Sources())["loss"]
 
 
 def test_eata_sees_training_images_and_never_a_test_image(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +104,13 @@ def test_eata_sees_training_images_and_never_a_test_image(monkeypatch: pytest.Mo
         return real(data, *args, **kwargs)
 
     monkeypatch.setattr(adapters, "batches", spy)
-    row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), Disk())
+    row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), Sources())
     assert seen == ["train"]
     assert row["notes"] == ["source images: digits train, shuffled"]
 
 
 def test_eata_without_training_images_says_so_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Disk()
+    disk = Sources()
     monkeypatch.setattr(disk, "train", lambda cell: None)
     row = one.run(only("digits", "method=eata", "setting=paper", "shift=fog"), disk)
     assert "no train split of digits" in row["notes"][0]
@@ -119,14 +119,14 @@ def test_eata_without_training_images_says_so_in_its_row(monkeypatch: pytest.Mon
 
 def test_continual_goes_on_where_reset_starts_again() -> None:
     cell = only("digits-continual", "method=tent", sets=("tent.lr=0.05",))
-    row = one.run(cell, Disk())
+    row = one.run(cell, Sources())
     assert [s["name"] for s in row["segments"]] == [name for name, _ in cell.sequence]
     assert [s["reset"] for s in row["segments"]] == [True, False, False, False, False]
     assert row["n"] == 5 * 80 == sum(s["n"] for s in row["segments"])
     assert row["accuracy"] == pytest.approx(sum(s["accuracy"] for s in row["segments"]) / 5)
     assert len(row["data"]) == 5
     alone = [
-        one.run(replace(cell, protocol="reset", sequence=(), shift=name, severity=level), Disk())["loss"]
+        one.run(replace(cell, protocol="reset", sequence=(), shift=name, severity=level), Sources())["loss"]
         for name, level in cell.sequence
     ]
     assert row["segments"][0]["loss"] == pytest.approx(alone[0])
@@ -134,26 +134,26 @@ def test_continual_goes_on_where_reset_starts_again() -> None:
 
 
 def test_gradual_rises_and_falls() -> None:
-    row = one.run(only("digits-gradual", "method=bn"), Disk())
+    row = one.run(only("digits-gradual", "method=bn"), Sources())
     assert [s["severity"] for s in row["segments"]] == [1, 3, 5, 3, 1] * 2
     assert row["n"] == 10 * 80
 
 
 def test_a_mixed_stream_is_taken_apart_into_its_shifts() -> None:
     cell = only("digits-mixed", "method=source")
-    row = one.run(cell, Disk())
+    row = one.run(cell, Sources())
     assert [s["name"] for s in row["segments"]] == [name for name, _ in cell.sequence]
     assert [s["n"] for s in row["segments"]] == [80] * 5
     for segment in row["segments"]:  # the source model answers each image the same in any company
         logits, labels = by_hand(replace(cell, batch_size=80), segment["name"], 5)
         assert segment["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
-    other = one.run(replace(cell, method="bn", seed=1), Disk())
-    assert other["loss"] != one.run(replace(cell, method="bn", seed=2), Disk())["loss"]  # the order follows the seed
+    other = one.run(replace(cell, method="bn", seed=1), Sources())
+    assert other["loss"] != one.run(replace(cell, method="bn", seed=2), Sources())["loss"]  # the order follows the seed
 
 
 def test_label_shift_is_one_cell_a_shift_and_keeps_the_images() -> None:
     first, second = cells("digits-label-shift", "method=source")
-    row = one.run(first, Disk())
+    row = one.run(first, Sources())
     logits, labels = by_hand(replace(first, batch_size=80), first.shift, 5)
     assert row["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
     assert row["segments"] == []
@@ -162,8 +162,8 @@ def test_label_shift_is_one_cell_a_shift_and_keeps_the_images() -> None:
 
 
 def test_the_whole_set_in_one_batch() -> None:
-    full = one.run(only("digits", "method=bn", "shift=fog", sets=('batch_size="full"',)), Disk())
-    same = one.run(only("digits", "method=bn", "shift=fog", sets=("batch_size=80",)), Disk())
+    full = one.run(only("digits", "method=bn", "shift=fog", sets=('batch_size="full"',)), Sources())
+    same = one.run(only("digits", "method=bn", "shift=fog", sets=("batch_size=80",)), Sources())
     assert full["loss"] == pytest.approx(same["loss"])
 
 
@@ -180,15 +180,15 @@ def test_watching_tells_without_changing_the_row(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(streaming, "_PROGRESS_EVERY", 0.0)
     told: list[tuple[int, int, float]] = []
     cell = only("digits", "method=bn", "shift=fog", sets=("batch_size=20",))
-    row = one.run(cell, Disk(), on_progress=lambda *tick: told.append(tick))
+    row = one.run(cell, Sources(), on_progress=lambda *tick: told.append(tick))
     assert [(done, total) for done, total, _ in told] == [(20, 80), (40, 80), (60, 80), (80, 80)]
     assert told[-1][2] == pytest.approx(row["accuracy"])
-    assert one.run(cell, Disk())["loss"] == row["loss"]
+    assert one.run(cell, Sources())["loss"] == row["loss"]
 
 
 def test_bf16_answers_nearly_the_same() -> None:
-    full = one.run(only("digits", "method=bn", "shift=fog"), Disk())
-    half = one.run(only("digits", "method=bn", "shift=fog", sets=("precision=bfloat16",)), Disk())
+    full = one.run(only("digits", "method=bn", "shift=fog"), Sources())
+    half = one.run(only("digits", "method=bn", "shift=fog", sets=("precision=bfloat16",)), Sources())
     assert half["loss"] == pytest.approx(full["loss"], rel=0.02)
     assert half["loss"] != full["loss"]
     with (
@@ -201,4 +201,4 @@ def test_bf16_answers_nearly_the_same() -> None:
 def test_missing_data_names_the_command(tmp_path: object) -> None:
     cell = replace(only("digits", "method=bn", "shift=fog"), data="cifar10-c")
     with pytest.raises(DataError, match="steep data fetch cifar10"):
-        one.run(cell, Disk(root=tmp_path))  # type: ignore[arg-type]
+        one.run(cell, Sources(root=tmp_path))  # type: ignore[arg-type]

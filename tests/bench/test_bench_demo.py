@@ -13,7 +13,7 @@ import pytest
 from steep import recipes
 from steep.bench import cell as one
 from steep.bench import local
-from steep.bench.engine import Tick
+from steep.bench.local import Tick
 from steep.bench.recipe import plan
 from steep.bench.rows import encode, read
 from steep.bench.spec import Cell

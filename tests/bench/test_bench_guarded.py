@@ -11,10 +11,10 @@ import pytest
 
 from steep.bench import cell as one
 from steep.bench import local, ray, streaming
-from steep.bench.engine import Board, Tick, silent
+from steep.bench.local import Board, Tick
 from steep.bench.recipe import plan
 from steep.bench.rows import StoreError, read
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.core.run.runner import Runner
@@ -71,7 +71,7 @@ def test_a_row_says_how_many_steps_the_guard_undid(episodic: bool, monkeypatch: 
 
     monkeypatch.setattr(Runner, "_judge", harsh)
     cell = small(guard="skip", episodic=episodic)
-    assert one.run(cell, Disk())["undone"] == 2  # steps 1 and 3 of three
+    assert one.run(cell, Sources())["undone"] == 2  # steps 1 and 3 of three
     assert judged == 3
 
 
@@ -81,13 +81,13 @@ def test_the_count_goes_on_over_a_reset_between_segments(monkeypatch: pytest.Mon
     (cell,) = plan("digits-continual", sets=["weights=untrained"], only=["method=tent"], limit=20).cells
     stream = streaming.stream
     monkeypatch.setattr(streaming, "stream", lambda *a, **k: [replace(part, reset=True) for part in stream(*a, **k)])
-    row = one.run(replace(cell, guard="skip"), Disk())
+    row = one.run(replace(cell, guard="skip"), Sources())
     assert row["undone"] == len(row["segments"]) == 5
 
 
 def test_without_a_guard_a_row_says_nothing_of_it() -> None:
-    assert "undone" not in one.run(small(), Disk())
-    healthy = one.run(small(guard="skip"), Disk())
+    assert "undone" not in one.run(small(), Sources())
+    healthy = one.run(small(guard="skip"), Sources())
     assert healthy["undone"] == 0
     assert healthy["spec"]["guard"] == "skip"
 
@@ -101,7 +101,7 @@ def test_the_energy_before_is_that_of_the_same_images(tmp_path: Path) -> None:
         np.savez(file, images=draw.integers(level - 40, level, (40, 16, 16, 3), np.uint8), labels=np.arange(40) % 10)
         cell = Cell(data="arrays", shift="clean", model="wrn-10-1", weights="untrained", method="bn", batch_size=20)
         source = replace(cell, method="source", predict=METHODS["source"].predicts)
-        disk = Disk(file)
+        disk = Sources(file)
         found.append((one.run(cell, disk)["energy_before"], one.run(source, disk)["energy_after"]))
     assert all(before == pytest.approx(own, rel=1e-6) for before, own in found)
     assert found[0][0] != found[1][0]
@@ -136,7 +136,7 @@ def test_a_cell_that_cannot_be_sent_fails_alone_as_in_the_local_engine(tmp_path:
             shipped.append(type(thing).__name__)
             return thing
 
-    class Half(Disk):
+    class Half(Sources):
         def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
             if cell.seed == 1:
                 raise InputError("size: expected 1 or more")
@@ -144,7 +144,7 @@ def test_a_cell_that_cannot_be_sent_fails_alone_as_in_the_local_engine(tmp_path:
 
     cells = [small(seed=seed) for seed in range(3)]
     with Store(tmp_path) as store:
-        board = Board(cells, store, silent)
+        board = Board(cells, store)
         driver = ray._Driver(Cluster(), board, Half(), cpus=1.0, gpus=0.0, retries=3)
         driver.fill()
         assert [cells.index(cell) for cell, _ in board.outcome.failed] == [1]

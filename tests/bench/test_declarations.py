@@ -13,7 +13,7 @@ from steep.analysis import ANALYSES
 from steep.analysis import cells as analysis_cells
 from steep.bench import estimate, streaming
 from steep.bench.recipe import plan
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.store import Store
 from steep.data import Batches, load
 from steep.errors import InputError
@@ -60,7 +60,7 @@ def test_an_analysis_gives_eata_the_source_images_it_needs(tmp_path: Path, monke
     sets = ["weights=untrained", "batch_size=30"]
     grid = plan("digits", sets=sets, only=["method=eata", "shift=fog", "setting=paper"], limit=60).cells
     with Store(tmp_path / "cells.jsonl") as store:
-        done = analysis_cells.run(ANALYSES["energy-error"], grid, store, sources=Disk(), folder=tmp_path)
+        done = analysis_cells.run(ANALYSES["energy-error"], grid, store, sources=Sources(), folder=tmp_path)
         assert not done.failed
         assert store.rows[0]["notes"] == ["source images: digits train, shuffled"]
     assert states

@@ -15,7 +15,7 @@ from steep import recipes
 from steep.bench import cell as one
 from steep.bench.recipe import plan
 from steep.bench.rows import read
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.cli import main
@@ -117,7 +117,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("store")
     with Store(folder) as store:
         for cell in cells:
-            store.append(one.run(cell, Disk()))
+            store.append(one.run(cell, Sources()))
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
 
 

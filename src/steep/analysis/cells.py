@@ -12,9 +12,8 @@ import torch
 from steep import provenance
 from steep.analysis.spec import Analysis, Run, Tell
 from steep.bench import local
-from steep.bench.adapters import make_adapter
-from steep.bench.device import place, precision
-from steep.bench.engine import Outcome, Progress, silent
+from steep.bench.adapters import make_adapter, place, precision
+from steep.bench.local import Outcome, Progress
 from steep.bench.options import check, choices
 from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Sources
@@ -33,7 +32,7 @@ def run(
     folder: Path,
     device: torch.device | str = "cpu",
     options: Mapping[str, Any] | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Run what is missing. An analysis of bench rows runs as a bench; others measure more, cell by cell."""
     if analysis.measure is None:

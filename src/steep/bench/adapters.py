@@ -1,4 +1,4 @@
-"""Adapters for cells, made in this one place.
+"""Adapters for cells, made in this one place, and how a device computes for them.
 
 Making one can take long (compiled programs, CUDA graphs), so the last may be kept and reset: it replays from the
 source model and the first random number, so a cell's row does not depend on whether its adapter is new.
@@ -7,72 +7,83 @@ source model and the first random number, so a cell's row does not depend on whe
 from __future__ import annotations
 
 import contextlib
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
 from steep.core.dist.group import Group
-from steep.core.method import Moment, Need
+from steep.core.method import Need
 from steep.data import batches
-from steep.errors import FallbackWarning, SteepWarning
+from steep.errors import FallbackWarning, InputError, SteepWarning
 from steep.methods import METHODS, adapt
 
+PRECISIONS = ("float32", "tf32", "bfloat16", "auto")
 
-def make_adapter(
-    cell: Cell,
-    model: nn.Module,
-    sources: Sources,
-    *,
-    predict: Moment | None = None,
-    steps: int | None = None,
-    compile: bool = False,
-    graph: bool = False,
-    group: Group | None = None,
-) -> tuple[Adapter, list[str]]:
+
+@contextlib.contextmanager
+def precision(kind: str, device: torch.device) -> Iterator[None]:
+    """Choose how a GPU multiplies float32, for as long as the context lasts: exactly, or (all others) in TF32."""
+    if kind not in PRECISIONS:
+        raise InputError(f"precision: expected one of {', '.join(PRECISIONS)}, got {kind!r}")
+    units: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn) if device.type == "cuda" else ()
+    before = [unit.allow_tf32 for unit in units]
+    try:
+        for unit in units:
+            unit.allow_tf32 = kind != "float32"
+        yield
+    finally:
+        for unit, allowed in zip(units, before, strict=True):
+            unit.allow_tf32 = allowed
+
+
+def place(model: nn.Module, cell: Cell, device: torch.device) -> nn.Module:
+    """Put the model on the device; with tensor cores in play, in the layout they want."""
+    tensor_cores = device.type == "cuda" and cell.precision != "float32"
+    layout = torch.channels_last if tensor_cores else torch.contiguous_format
+    placed: nn.Module = model.to(device).to(memory_format=layout)  # type: ignore[call-overload]
+    return placed
+
+
+def now(device: torch.device) -> float:
+    """Read the clock once the device has done all it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def make_adapter(cell: Cell, model: nn.Module, sources: Sources, **options: Any) -> tuple[Adapter, list[str]]:
     """Make the adapter of a cell; with it come notes for the cell's row.
 
-    Args:
-        cell: says everything that decides a number.
-        model: the source model, where it is to run.
-        sources: give source images to a method that needs them.
-        predict: instead of the cell's.
-        steps: instead of the cell's.
-        compile: whether the model is compiled.
-        graph: whether steps are recorded as CUDA graphs.
-        group: the ranks that share every batch.
+    The model is where it is to run. `options` are those of `steep.adapt`, and come before what the cell says.
     """
-    source, notes = None, []
+    notes = []
     if Need.SOURCE_IMAGES in METHODS[cell.method].needs:
         train = sources.train(cell)
         if train is None:
             notes.append(f"no train split of {cell.data.removesuffix('-c')} here: {cell.method} has no source images")
         else:  # shuffled: sets on disk lie class by class
-            source = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
+            options["source"] = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
             notes.append(f"source images: {train.name} {train.split}, shuffled")
+    behaviour = {
+        "setting": cell.setting,
+        "steps": cell.steps,
+        "episodic": cell.episodic,
+        "predict": cell.predict,
+        "seed": cell.seed,
+        "precision": cell.weight_dtype,
+        "guard": cell.guard,
+    }
     hyper: dict[str, Any] = dict(cell.hyper)
     with collect_warnings() as caught:
-        adapter = adapt(
-            model,
-            cell.method,
-            setting=cell.setting,
-            steps=steps or cell.steps,
-            episodic=cell.episodic,
-            predict=predict or ("after" if cell.predict == "after" else "before"),
-            seed=cell.seed,
-            precision=weight_dtype(cell),
-            guard=cell.guard,
-            compile=compile,
-            graph=graph,
-            distributed=group or False,
-            source=source,
-            **hyper,
-        )
+        adapter = adapt(model, cell.method, **{**behaviour, **options}, **hyper)
     return adapter, [*notes, *map(str, caught)]
 
 
@@ -118,7 +129,7 @@ class Adapters:
             shared.adapter.reset()
         else:
             shared = None  # its memory is free before the next is made
-            how: dict[str, Any] = {"compile": self.compile, "graph": self.records(model), "group": self.group}
+            how = {"compile": self.compile, "graph": self.records(model), "distributed": self.group or False}
             shared = SharedAdapter(setup(cell), *make_adapter(cell, model, sources, **how))
         yield shared
         if self.keep:
@@ -146,8 +157,3 @@ def collect_warnings() -> Iterator[list[SteepWarning]]:
 def setup(cell: Cell) -> Cell:
     """Take from a cell what its adapter depends on: all but the stream."""
     return replace(cell, shift="", severity=0, sequence=(), protocol="", delta=None, limit=None)
-
-
-def weight_dtype(cell: Cell) -> str:
-    """Name the precision of frozen weights; TF32 concerns how a device multiplies, not what it stores."""
-    return "float32" if cell.precision == "tf32" else cell.precision

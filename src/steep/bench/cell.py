@@ -15,15 +15,14 @@ import torch
 from torch import nn
 
 from steep import provenance
-from steep.bench.adapters import Adapters, collect_warnings, weight_dtype
-from steep.bench.answers import packed
-from steep.bench.device import place, precision, precision_used
+from steep.bench.adapters import Adapters, collect_warnings, place, precision
 from steep.bench.measure import correct, diagrams, mean_energy, metrics
-from steep.bench.rows import SCHEMA, Row
+from steep.bench.rows import SCHEMA, Row, packed
 from steep.bench.sources import Recent, Sources
 from steep.bench.spec import SEQUENCE, Cell
 from steep.bench.streaming import Answers, OnProgress, run_stream
 from steep.core.dist.group import Group
+from steep.core.run.precision import half_precision
 from steep.data import ImageSet
 from steep.methods import SOURCE, adapt
 
@@ -41,11 +40,11 @@ def run(
 
     `adapters` lends the adapter; without it a new one is made for this cell alone.
 
-    >>> from steep.bench.sources import Disk
+    >>> from steep.bench.sources import Sources
     >>> cell = Cell(
     ...     data="digits-c", shift="fog", severity=5, model="wrn-10-1", weights="untrained", method="bn", limit=60
     ... )
-    >>> row = run(cell, Disk())
+    >>> row = run(cell, Sources())
     >>> row["n"], 0 <= row["accuracy"] <= 1, row["spec"]["shift"]
     (60, True, 'fog')
     """
@@ -71,7 +70,9 @@ def run(
             lambda: after if cell.method == SOURCE else _source_energy(source, model, sets, device, group),
         )
     measured = metrics(logits, labels)
-    right = {"right": packed(correct(logits, labels).cpu().numpy())} if _comparable_by_image(cell) else {}
+    # by image only where every method sees them in one order, and there are not very many
+    by_image = cell.protocol == "reset" and cell.shift != SEQUENCE
+    right = {"right": packed(correct(logits, labels).cpu().numpy())} if by_image else {}
     return {
         "schema": SCHEMA,
         "key": cell.key(),
@@ -92,7 +93,7 @@ def run(
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "env": {
             **provenance.stamp(device),
-            "precision": precision_used(cell, model, device),
+            "precision": _precision_used(cell, model),
             "graph": adapters.records(model),
             "compile": adapters.compile,
             "ranks": 1 if group is None else group.size,
@@ -111,14 +112,18 @@ def _source_energy(
     cell: Cell, model: nn.Module, sets: list[ImageSet], device: torch.device, group: Group | None
 ) -> float:
     """Mean energy of the images under the source model, in the same batches as the method saw them."""
-    source = adapt(model, SOURCE, precision=weight_dtype(cell), guard="off", distributed=group or False)
+    source = adapt(model, SOURCE, precision=cell.weight_dtype, guard="off", distributed=group or False)
     done = run_stream(source, cell, sets, device, group=group)
     return mean_energy(torch.cat([segment.logits for segment in done.segments]))
 
 
-def _comparable_by_image(cell: Cell) -> bool:
-    """Whether every method sees the images in one order, and there are not very many."""
-    return cell.protocol == "reset" and cell.shift != SEQUENCE
+def _precision_used(cell: Cell, model: nn.Module) -> str:
+    """Name the precision that was used in the end: `auto` depends on the device, and TF32 is of GPUs alone."""
+    weight = next(model.parameters())
+    half = half_precision(cell.weight_dtype, weight)
+    if half is not None:
+        return str(half).removeprefix("torch.")
+    return "tf32" if weight.is_cuda and cell.precision != "float32" else "float32"
 
 
 def _segments(cell: Cell, segments: list[Answers]) -> list[dict[str, Any]]:
@@ -129,9 +134,9 @@ def _segments(cell: Cell, segments: list[Answers]) -> list[dict[str, Any]]:
         return []
     rows = []
     for segment in segments:
+        about = {"name": segment.name, "severity": segment.severity, "reset": segment.reset}
         measured = metrics(segment.logits, segment.labels)
         numbers = {name: measured[name] for name in ("n", "accuracy", "error", "loss", "ece", "mce", "brier")}
-        about = {"name": segment.name, "severity": segment.severity, "reset": segment.reset}
         rows.append({**about, **numbers, "energy_after": mean_energy(segment.logits)})
     return rows
 

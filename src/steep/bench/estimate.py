@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
-from steep.bench.device import now, precision
+from steep.bench.adapters import now, precision
 from steep.bench.spec import Cell
 from steep.data.known import data_set
 from steep.methods import make
 from steep.models import build
+
+TIMINGS = 4  # of a forward pass; the least counts
 
 
 def images(cell: Cell) -> int:
@@ -51,28 +53,37 @@ def work(cell: Cell) -> float:
 
 
 def forward_seconds(cell: Cell, device: torch.device | str = "cpu") -> float:
-    """Measure what one image costs one forward pass of the cell's model on a device, with weights as initialised."""
+    """Measure what one image costs one forward pass of the cell's model on a device, with weights as initialised.
+
+    In batches of the cell's size, or as many images as take a second; the least of several timings, since the machine
+    may be busy with something else for a while.
+    """
     device = torch.device(device)
     data = data_set(cell.data)
     height, width, channels = data.shape or (32, 32, 3)
-    side = (cell.size, cell.size) if cell.size else (height, width)
-    size = min(cell.batch_size or 200, 200 if device.type == "cuda" else 8)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), precision(cell.precision, device):
-        model = build(cell.model, data.class_count or 10, in_channels=cell.channels or channels)
-        model = model.to(device).eval()
-        x = torch.zeros(size, cell.channels or channels, *side, device=device)
-        model(x)
+    shape = (cell.channels or channels, cell.size or height, cell.size or width)
+    batch = cell.batch_size or 200
+
+    def timed(size: int) -> float:
+        x = torch.zeros(size, *shape, device=device)
         begun = now(device)
         model(x)
         return (now(device) - begun) / size
 
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), precision(cell.precision, device):
+        model = build(cell.model, data.class_count or 10, in_channels=shape[0]).to(device).eval()
+        few = min(batch, 8)
+        timed(few)  # the first pass also loads kernels
+        size = min(batch, max(few, int(1 / max(timed(few), 1e-9))))
+        return min(timed(size) for _ in range(TIMINGS))
+
 
 def seconds(cells: Iterable[Cell], device: torch.device | str = "cpu") -> float:
-    """Estimate what cells take, from one measured forward pass of each model."""
-    costs: dict[tuple[str, int | None, str], float] = {}
+    """Estimate what cells take, from measured forward passes of each model."""
+    costs: dict[tuple[str, int | None, str, int], float] = {}
     total = 0.0
     for cell in cells:
-        kind = (cell.model, cell.size, cell.data)
+        kind = (cell.model, cell.size, cell.data, cell.batch_size)
         if kind not in costs:
             costs[kind] = forward_seconds(cell, device)
         total += work(cell) * costs[kind]

@@ -1,20 +1,142 @@
-"""Run cells in this process, one after the other. Several processes may share a store: each takes what is free."""
+"""Run cells in this process, one after the other, and what all engines share: the board of cells that are left.
+
+Several processes may share a store: each takes what is free.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 
 from steep.bench import cell as one
+from steep.bench import estimate
 from steep.bench.adapters import Adapters, setup
-from steep.bench.engine import FATAL, POLL_SECONDS, Board, Outcome, Progress, silent
-from steep.bench.rows import Row
-from steep.bench.sources import Disk, Sources
+from steep.bench.rows import Row, StoreError
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.bench.streaming import OnProgress
+from steep.errors import CheckpointError, DataError, GroupError
+
+FATAL = (DataError, CheckpointError, GroupError, StoreError)
+"""Errors that every further cell would meet too: the bench ends at once, with what is stored."""
+
+POLL_SECONDS = 0.5  # between looks at cells that another process is at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """How far a bench is. `cell` is the one at work or just done, `accuracy` its own so far or in the end."""
+
+    done: int
+    total: int
+    cell: Cell | None = None
+    accuracy: float | None = None
+    share: float = 0.0  # of the cell at work
+    seconds_left: float | None = None
+
+
+Progress: TypeAlias = Callable[[Tick], None]
+
+
+@dataclass
+class Outcome:
+    """How a bench ended: cells run here, cells whose rows were stored before or by others, and failures."""
+
+    ran: int = 0
+    stored: int = 0
+    failed: list[tuple[Cell, str]] = field(default_factory=list)
+
+
+class Board:
+    """Keeps count for an engine: cells left, cells it is at, time left, failures."""
+
+    def __init__(self, cells: Sequence[Cell], store: Store, progress: Progress | None = None) -> None:
+        self.cells = {cell.key(): cell for cell in cells}  # one of each, in order
+        self.store, self.progress = store, progress
+        store.begin(self.cells)
+        self.left = {key: cell for key, cell in self.cells.items() if key not in store}
+        self.claimed: set[str] = set()
+        self.outcome = Outcome(stored=len(self.cells) - len(self.left))
+        self._work = {key: estimate.work(cell) for key, cell in self.cells.items()}
+        self._begun, self._worked = time.monotonic(), 0.0
+        self.tell()
+
+    def tell(self, cell: Cell | None = None, accuracy: float | None = None, share: float = 0.0) -> None:
+        """Tell the watcher where things stand."""
+        if self.progress is None:
+            return
+        done, total = len(self.cells) - len(self.left), len(self.cells)
+        left = self._seconds_left(cell, share)
+        self.progress(Tick(done=done, total=total, cell=cell, accuracy=accuracy, share=share, seconds_left=left))
+
+    def claims(self) -> Iterator[tuple[str, Cell]]:
+        """Claim one free cell after the other, as they are asked for; each is to be worked on in `attempt`."""
+        for key, cell in list(self.left.items()):
+            if key not in self.left or key in self.claimed or not self.store.claim(key):
+                continue
+            self.claimed.add(key)
+            self.drop_stored()  # its owner may have finished between our look and our claim
+            if key in self.left:
+                yield key, cell
+            else:
+                self.release(key)
+
+    @contextlib.contextmanager
+    def attempt(self, key: str) -> Iterator[None]:
+        """Work on a claimed cell: an error fails it alone, without a row, so the next start tries it again."""
+        try:
+            yield
+        except BaseException as error:
+            self.release(key)
+            if isinstance(error, FATAL) or not isinstance(error, Exception):
+                raise
+            cell = self.left.pop(key)
+            self.outcome.failed.append((cell, f"{type(error).__name__}: {error}".strip().split("\n")[0]))
+            self.tell(cell)
+
+    def keep(self, key: str, row: Row) -> None:
+        """Store the row of a claimed cell that has ended."""
+        self.store.append(row)
+        cell = self.left.pop(key)
+        self._worked += self._work[key]
+        self.outcome.ran += 1
+        self.release(key)
+        self.tell(cell, row["accuracy"], 1.0)
+
+    def release(self, key: str) -> None:
+        """Give a claimed cell back."""
+        self.claimed.discard(key)
+        self.store.release(key)
+
+    def drop_stored(self) -> None:
+        """Take note of rows other processes have written."""
+        self.store.refresh()
+        for key in [key for key in self.left if key in self.store]:
+            del self.left[key]
+            self.outcome.stored += 1
+
+    def wait(self) -> None:
+        """Let other processes go on: all that is left is with them."""
+        self.tell()
+        time.sleep(POLL_SECONDS)
+        self.drop_stored()
+
+    def _seconds_left(self, cell: Cell | None, share: float) -> float | None:
+        key = cell.key() if cell is not None else ""
+        share = share if key in self.left else 0.0
+        at_work = share * self._work.get(key, 0.0)
+        worked = self._worked + at_work
+        # the first batches are slow, and a guess from them would be many times too long
+        if worked <= 0 or self.outcome.ran + share < min(3, len(self.cells) / 10):
+            return None
+        left = sum(self._work[key] for key in self.left) - at_work
+        return (time.monotonic() - self._begun) * left / worked
 
 
 def run(
@@ -23,7 +145,7 @@ def run(
     *,
     sources: Sources | None = None,
     device: torch.device | str = "cpu",
-    progress: Progress = silent,
+    progress: Progress | None = None,
     compile: bool = False,
     run_cell: Callable[[Cell, Sources, torch.device | str, OnProgress | None], Row] | None = None,
 ) -> Outcome:
@@ -41,7 +163,7 @@ def run(
     ...     run([cell], store).ran, run([cell], store).stored
     (1, 1)
     """
-    sources = sources or Disk()
+    sources = sources or Sources()
     keep = compile or torch.device(device).type == "cuda"
     adapters = Adapters(keep=keep, compile=compile)
     run_cell = run_cell or (lambda cell, sources, device, report: one.run(cell, sources, device, report, adapters))
@@ -51,31 +173,18 @@ def run(
     board = Board(cells, store, progress)
     while board.left:
         idle = True
-        for key, cell in list(board.left.items()):
-            if key not in board.left or not store.claim(key):
-                continue
-            try:
-                board.drop_stored()  # its owner may have finished between our look and our claim
-                if key not in board.left:
-                    continue
-                idle = False
-                board.tell(cell)
+        for key, cell in board.claims():
+            idle = False
+            board.tell(cell)
+            with board.attempt(key):
                 board.keep(key, run_cell(cell, sources, device, _on_progress(board, cell)))
-            except FATAL:
-                raise
-            except Exception as error:
-                board.fail(key, error)
-            finally:
-                store.release(key)
-        board.drop_stored()
         if idle and board.left:
-            board.tell()
-            time.sleep(POLL_SECONDS)
+            board.wait()
     return board.outcome
 
 
 def _on_progress(board: Board, cell: Cell) -> OnProgress | None:
-    if board.progress is silent:
+    if board.progress is None:
         return None
     # Never a whole share: a cell is done when its row is stored.
     return lambda done, total, accuracy: board.tell(cell, accuracy, min(done / max(1, total), 0.999))

@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import os
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,14 +21,14 @@ from torch import nn
 
 from steep import user_code
 from steep.bench import cell as one
-from steep.bench.engine import FATAL, POLL_SECONDS, Board, EngineError, Outcome, Progress, silent
+from steep.bench.local import POLL_SECONDS, Board, Outcome, Progress
 from steep.bench.rows import Row
-from steep.bench.sources import IMAGE_BYTES, Disk, Recent, Sources
+from steep.bench.sources import IMAGE_BYTES, Recent, Sources, model_key
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.core.method import Method, Need
 from steep.data import ImageSet
-from steep.errors import install_extra
+from steep.errors import SteepError, install_extra
 from steep.methods import METHODS
 
 CONNECT_SECONDS = 5.0
@@ -38,23 +37,8 @@ CONNECT_SECONDS = 5.0
 _models = Recent[nn.Module](2)  # of a worker process: a model is unpacked once, not once per cell
 
 
-class Sent:
-    """Sources of a worker: what was sent with the cell."""
-
-    def __init__(self, model: nn.Module, sets: Mapping[tuple[str, int], ImageSet], train: ImageSet | None) -> None:
-        self._model, self._sets, self._train = model, sets, train
-
-    def model(self, cell: Cell, images: ImageSet) -> nn.Module:
-        """Give the model that was sent."""
-        return self._model
-
-    def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
-        """Give the images that were sent."""
-        return self._sets[shift, severity]
-
-    def train(self, cell: Cell) -> ImageSet | None:
-        """Give the training images that were sent, if any."""
-        return self._train
+class EngineError(SteepError, RuntimeError):
+    """An engine that cannot start or has lost its workers."""
 
 
 def run(
@@ -66,14 +50,14 @@ def run(
     cpus: float = 1.0,
     gpus: float = 0.0,
     retries: int = 3,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Run what is missing on a Ray cluster; rows come back here and go to the store, the same rows `local` makes.
 
     Args:
         cells: the grid.
         store: where rows go; the driver alone writes to it.
-        sources: where the driver finds models and images.
+        sources: where the driver, not the workers, finds models and images.
         address: `auto` for the cluster this machine belongs to, `local` to start one here, `ray://HOST:PORT`.
         cpus: CPU cores a cell takes.
         gpus: GPUs a cell takes; 0.25 puts four cells on one.
@@ -84,7 +68,7 @@ def run(
     if not board.left:
         return board.outcome
     with cluster(address) as ray:
-        _Driver(ray, board, sources or Disk(), cpus, gpus, retries).run()
+        _Driver(ray, board, sources or Sources(), cpus, gpus, retries).run()
     return board.outcome
 
 
@@ -97,12 +81,11 @@ def cluster(address: str) -> Iterator[Any]:
     except ImportError:
         raise EngineError(f"engine ray: ray is not installed. {install_extra('ray')}") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "configure_logging": False}
     if address == "local":
-        options |= {"include_dashboard": False, "address": "local"}
+        options["include_dashboard"] = False
     else:
         _reach(address)
-        options["address"] = address
     started_here = not ray.is_initialized()
     try:
         if started_here:
@@ -161,46 +144,28 @@ class _Driver:
                 self.fill()
                 if self.flying:
                     self.collect()
-                else:  # the rest is with other processes
-                    self.board.tell()
-                    time.sleep(POLL_SECONDS)
-                    self.board.drop_stored()
+                else:
+                    self.board.wait()
         except BaseException:
-            for reference in self.flying:
+            for reference, key in self.flying.items():
+                self.board.release(key)
                 with contextlib.suppress(Exception):
                     self.ray.cancel(reference, force=True)
             raise
-        finally:
-            for key in self.flying.values():
-                self.board.store.release(key)
 
     def fill(self) -> None:
         """Send cells until the window is full."""
-        here = set(self.flying.values())
-        for key, cell in list(self.board.left.items()):
-            if len(self.flying) >= self.window:
-                return
-            if key in here or not self.board.store.claim(key):
-                continue
-            self.board.drop_stored()
-            if key not in self.board.left:
-                self.board.store.release(key)
-                continue
-            try:
+        cells = self.board.claims()
+        while len(self.flying) < self.window and (claim := next(cells, None)):
+            key, cell = claim
+            with self.board.attempt(key):
                 self.flying[self.send(cell)] = key
-            except FATAL:
-                raise
-            except Exception as error:  # as in the local engine: such a cell fails alone
-                self.board.fail(key, error)
-            finally:
-                if key not in self.flying.values():
-                    self.board.store.release(key)
 
     def send(self, cell: Cell) -> Any:
         """Put what a cell needs where workers can fetch it, and queue the cell."""
         sets = [self.sources.images(cell, *pair) for pair in cell.shifts]
         references = [self._ship(data) for data in sets]
-        kind = (cell.model, cell.weights, cell.weights_sha256, len(sets[0].classes), sets[0].images.shape[3])
+        kind = model_key(cell, sets[0])
         model = self._models.get(kind, lambda: self.ray.put(self.sources.model(cell, sets[0])))
         method, train = METHODS[cell.method], None
         if method.__module__ in user_code.OPENED:  # workers cannot import it: the class itself is sent
@@ -222,25 +187,34 @@ class _Driver:
         """Wait for a cell to end and store its row."""
         ready, _ = self.ray.wait(list(self.flying), num_returns=1, timeout=POLL_SECONDS)
         for reference in ready:
-            key = self.flying[reference]
-            try:
-                row: Row = self.ray.get(reference)
+            key = self.flying.pop(reference)
+            with self.board.attempt(key):
+                try:
+                    row: Row = self.ray.get(reference)
+                except self.ray.exceptions.RayTaskError as error:
+                    raise error.cause if isinstance(error.cause, Exception) else error from error
                 self.board.keep(key, row)
-            except self.ray.exceptions.RayTaskError as error:
-                cause = error.cause if isinstance(error.cause, Exception) else error
-                if isinstance(cause, FATAL):
-                    raise cause from error
-                self.board.fail(key, cause)
-            except self.ray.exceptions.RayError as error:
-                self.board.fail(key, error)
-            finally:
-                del self.flying[reference]
-                self.board.store.release(key)
 
 
 def _plain(data: ImageSet) -> ImageSet:
     """Bring a set into memory as plain arrays: a map of a file means nothing on another machine."""
     return replace(data, images=np.array(data.images), labels=np.array(data.labels))
+
+
+class _Sent(Sources):
+    """Sources of a worker: what was sent with the cell."""
+
+    def __init__(self, model: nn.Module, sets: Mapping[tuple[str, int], ImageSet], train: ImageSet | None) -> None:
+        self._sent = model, sets, train
+
+    def model(self, cell: Cell, images: ImageSet) -> nn.Module:
+        return self._sent[0]
+
+    def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
+        return self._sent[1][shift, severity]
+
+    def train(self, cell: Cell) -> ImageSet | None:
+        return self._sent[2]
 
 
 def _work(
@@ -257,5 +231,5 @@ def _work(
     cell = Cell.from_json(spec)
     reference, kind = model
     source = _models.get(tuple(kind), lambda: ray.get(reference))
-    sent = Sent(source, dict(zip(cell.shifts, sets, strict=True)), train)
+    sent = _Sent(source, dict(zip(cell.shifts, sets, strict=True)), train)
     return one.run(cell, sent, torch.device("cuda" if gpu else "cpu"))

@@ -11,12 +11,11 @@ import torch
 
 from steep import corruptions, recipes, user_code
 from steep.bench import options
-from steep.bench.device import PRECISIONS
+from steep.bench.adapters import PRECISIONS
 from steep.bench.options import TABLE, TEXT, Many, check
 from steep.bench.rows import file_of, read
-from steep.bench.sources import UNTRAINED
+from steep.bench.sources import UNTRAINED, find_weights, missing_weights, weights_sha256
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
-from steep.bench.weights import find_weights, missing_weights, weights_sha256
 from steep.core.constraints import Choice, Constraint, Real, Switch, Whole
 from steep.core.settings import GUARDS
 from steep.data import NAMES, PROTOCOLS

@@ -2,36 +2,106 @@
 
 `schema`, `key`, `spec` · accuracy, error, loss, nll, ece, mce, brier, energy_before, energy_after, n ·
 `reliability` (10 bins, for diagrams), `calibration` (15 bins, of which ECE is made), `per_class`, `right` (of a set
-that every method sees in one order, a bit for each image: `answers`), `segments`, `data` (origin and digest), `notes` ·
+that every method sees in one order, a bit for each image: `packed`), `segments`, `data` (origin and digest), `notes` ·
 seconds, images_per_s, peak_memory, started, finished, `env` (versions, commit, device).
+
+Beside `rows.jsonl` lies `rows.jsonl.grids`, as long as a bench lacks rows: the keys of the cells of each such grid, so
+that a report does not take a part of a bench for the whole.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from steep.bench import grids
-from steep.bench.grids import GRID
-from steep.bench.schema import ROW, misfit
-from steep.errors import SteepError
+import numpy as np
+import numpy.typing as npt
+
+from steep import files
+from steep.errors import DataError, SteepError
 
 Row: TypeAlias = dict[str, Any]
 
 SCHEMA = 1
 """Version of a row; raised when an older reader could no longer understand it."""
 
+GRID = "grid"
+"""Where a row, once read, holds how much of its grid there is, if not all: cells here, cells in all. No file has it."""
+
 VOLATILE = ("seconds", "images_per_s", "peak_memory", "started", "finished", "env", GRID)
 """What differs when the same cell runs again."""
 
-_NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# Which values a row may hold, so that a damaged or foreign line is refused where it is read. A shape is a tuple of
+# types, a list of one shape for all items, or a table of shapes by key; a key that ends in "?" may be missing, keys
+# that are not named may hold anything. A set names columns: lists of numbers as long as each other, or None.
+Shape: TypeAlias = "tuple[type, ...] | list[Shape] | dict[str, Shape] | frozenset[str]"
+
+_TEXT, _WHOLE, _NUMBER, _NONE = (str,), (int,), (int, float), type(None)
+_BINS = frozenset({"counts", "confidence", "accuracy"})
+
+SPEC: dict[str, Shape] = {
+    **dict.fromkeys(("data?", "shift?", "source?", "model?", "weights?", "weights_sha256?", "method?"), _TEXT),
+    **dict.fromkeys(("setting?", "protocol?", "predict?", "guard?", "precision?", "label?"), _TEXT),
+    **dict.fromkeys(("severity?", "seed?", "batch_size?", "steps?"), _WHOLE),
+    **dict.fromkeys(("size?", "channels?", "limit?"), (int, _NONE)),
+    "sequence?": [[(str, int)]],
+    "delta?": (int, float, _NONE),
+    "episodic?": (bool,),
+    "hyper?": (dict,),
+}
+ROW: dict[str, Shape] = {
+    "schema": _WHOLE,
+    "key": _TEXT,
+    "spec": SPEC,
+    **dict.fromkeys(("accuracy?", "error?", "loss?", "nll?", "ece?", "mce?", "brier?"), _NUMBER),
+    **dict.fromkeys(("energy_before?", "energy_after?", "seconds?", "images_per_s?"), _NUMBER),
+    **dict.fromkeys(("n?", "nonfinite?", "undone?"), _WHOLE),
+    **dict.fromkeys(("right?", "started?", "finished?"), _TEXT),
+    **dict.fromkeys(("reliability?", "calibration?"), _BINS),
+    "per_class?": frozenset({"count", "correct", "predicted"}),
+    "segments?": [{"name": _TEXT, "n": _WHOLE, "error": _NUMBER, "severity?": _WHOLE, "accuracy?": _NUMBER}],
+    "data?": [{"origin?": _TEXT, "sha256?": _TEXT, "images?": _WHOLE}],
+    "notes?": [_TEXT],
+    "peak_memory?": {"bytes": _WHOLE},
+    "env?": {"commit?": (str, _NONE), "device?": (str, _NONE), "versions?": (dict,)},
+}
 
 
 class StoreError(SteepError, RuntimeError):
     """A store that cannot be read or written as it is."""
+
+
+def misfit(value: Any, shape: Shape, name: str = "") -> str | None:
+    """Say what is wrong with a value; None where it has its shape.
+
+    >>> misfit({"n": "two"}, {"n": (int,)})
+    "n: expected int, got 'two'"
+    """
+    kind = list if isinstance(shape, list) else dict if isinstance(shape, dict) else None
+    if kind is not None and not isinstance(value, kind):
+        return f"{name}: expected a {'list' if kind is list else 'table'}, got {str(value)[:40]!r}"
+    if isinstance(shape, frozenset):
+        wrong = None if value is None else misfit(value, {column: [_NUMBER] for column in sorted(shape)}, name)
+        uneven = value is not None and not wrong and len({len(value[column]) for column in shape}) > 1
+        return f"{name}: expected lists as long as each other" if uneven else wrong
+    if isinstance(shape, list):
+        return next((wrong for item in value if (wrong := misfit(item, shape[0], name))), None)
+    if isinstance(shape, dict):
+        for key, inner in shape.items():
+            key, optional = key.removesuffix("?"), key.endswith("?")
+            if key in value or not optional:
+                where = f"{name}.{key}" if name else key
+                if wrong := misfit(value[key], inner, where) if key in value else f"{where} is missing":
+                    return wrong
+        return None
+    if isinstance(value, shape) and (not isinstance(value, bool) or bool in shape):
+        return None
+    return f"{name}: expected {' or '.join(kind.__name__ for kind in shape)}, got {str(value)[:40]!r}"
 
 
 def encode(row: Mapping[str, Any]) -> bytes:
@@ -63,11 +133,7 @@ def decode(line: bytes) -> Row:
 
 
 def stable(row: Mapping[str, Any]) -> Row:
-    """Give what has to be the same whenever and wherever the cell runs.
-
-    >>> stable({"key": "k", "accuracy": 0.5, "seconds": 1.0})
-    {'key': 'k', 'accuracy': 0.5}
-    """
+    """Give what has to be the same whenever and wherever the cell runs."""
     return {name: value for name, value in row.items() if name not in VOLATILE}
 
 
@@ -86,6 +152,28 @@ def pooled(bars: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
     return bins
 
 
+def packed(right: npt.NDArray[np.bool_]) -> str:
+    """Write flags (N,), which images were answered right, as text: a character for six images.
+
+    >>> packed(np.array([True, False, True]))
+    'oA=='
+    """
+    return base64.b64encode(np.packbits(right).tobytes()).decode()
+
+
+def unpacked(text: str, n: int) -> npt.NDArray[np.bool_] | None:
+    """Read the flags of n images back; None where the text does not hold as many.
+
+    >>> unpacked("oA==", 3), unpacked("oA==", 30)
+    (array([ True, False,  True]), None)
+    """
+    try:
+        flags = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
+    except (binascii.Error, ValueError, TypeError):
+        return None
+    return np.unpackbits(flags, count=n).astype(bool) if len(flags) == -(-n // 8) else None
+
+
 def file_of(store: str | Path) -> Path:
     """Find the file of a store: itself, or `rows.jsonl` where a folder was named.
 
@@ -99,22 +187,25 @@ def file_of(store: str | Path) -> Path:
 def read(store: str | Path) -> list[Row]:
     """Read every row of a store, changing nothing. A torn last line, from a run that was cut off, is passed over.
 
-    A row of a grid that is not whole says so under `GRID`.
+    A row of a grid that is not whole says so under `GRID`; one of several such grids counts to the largest.
     """
     path = file_of(store)
-    wanted = grids.read(path)  # before the rows: a bench that ends just now has forgotten its grid, and has all rows
+    grids = read_grids(path)  # before the rows: a bench that ends just now has forgotten its grid, and has all rows
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise StoreError(f"{path}: no such store. Make one: steep bench RECIPE --store {store}") from None
     except OSError as error:
         raise StoreError(f"{path}: expected a readable file of rows, got {error.strerror or error}") from error
-    rows = parse(content.split(b"\n")[:-1] if content else [], path)
-    shares = grids.shares(wanted, {row["key"] for row in rows})
+    rows = parse(content.split(b"\n")[:-1], path)
+    keys = {row["key"] for row in rows}
     for row in rows:
         row.pop(GRID, None)  # not for a file to say
-        if row["key"] in shares:
-            row[GRID] = shares[row["key"]]
+    for grid in sorted(grids, key=len):
+        here = keys.intersection(grid)
+        for row in rows if len(here) < len(grid) else ():
+            if row["key"] in here:
+                row[GRID] = (len(here), len(grid))
     return rows
 
 
@@ -130,14 +221,45 @@ def parse(lines: Iterable[bytes], path: Path, *, first: int = 1) -> list[Row]:
             raise StoreError(
                 f"{path}: line {number} is damaged ({error}). Move that line out of the file; its cell will run again"
             ) from error
-        schema = row["schema"]
-        if not isinstance(schema, int) or schema > SCHEMA:
+        if row["schema"] > SCHEMA:
             raise StoreError(
-                f"{path}: line {number} was written by a newer steep (schema {schema}, this one knows {SCHEMA}). "
-                "Upgrade steep, or name another store"
+                f"{path}: line {number} was written by a newer steep (schema {row['schema']}, this one knows {SCHEMA})."
+                " Upgrade steep, or name another store"
             )
         rows.append(row)
     return rows
+
+
+def read_grids(store: Path) -> list[list[str]]:
+    """Read the keys of each grid that was begun in a file of rows; one of them may have got its last row since."""
+    path = _grids_file(store)
+    grids = files.read_json(path) if path.exists() else []
+    if misfit(grids, [[_TEXT]]):
+        raise DataError(f"{path}: expected lists of keys of cells, got something else. Delete it")
+    return list(grids)
+
+
+def write_grids(store: Path, grids: Sequence[list[str]], rows: Container[str]) -> None:
+    """Write those grids that lack rows; where none does, leave no file."""
+    path = _grids_file(store)
+    if lacking := [grid for grid in grids if not all(key in rows for key in grid)]:
+        files.write_json(path, lacking)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def begun(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Say how many cells there are of each bench that some rows are of and that is not whole.
+
+    >>> begun([{"key": "a", "grid": (15, 102)}, {"key": "b", "grid": (15, 102)}, {"key": "c"}]), begun([{"key": "c"}])
+    ('15 of 102 cells', '')
+    """
+    shares = dict.fromkeys(tuple(row[GRID]) for row in rows if GRID in row)
+    return " and ".join(f"{here:,} of {every:,} cells" for here, every in shares)
+
+
+def _grids_file(store: Path) -> Path:
+    return store.with_name(store.name + ".grids")
 
 
 def _named(value: Any) -> Any:
@@ -150,7 +272,7 @@ def _named(value: Any) -> Any:
 
 def _numbers(value: Any) -> Any:
     if isinstance(value, str):
-        return _NAMES.get(value, value)
+        return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
     if isinstance(value, dict):
         return {name: _numbers(v) for name, v in value.items()}
     return [_numbers(v) for v in value] if isinstance(value, list) else value

@@ -1,19 +1,23 @@
-"""Where a cell gets its model and its images: from disk here, from the cluster's memory in `ray`."""
+"""Where a cell gets its model and its images: from disk, the last few kept in memory; and how weights are found."""
 
 from __future__ import annotations
 
+import functools
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from importlib import resources
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
 from steep.bench.spec import CLEAN, Cell
-from steep.data import ImageSet, load
+from steep.data import ImageSet, default_root, load
 from steep.data.known import data_set
 from steep.errors import CheckpointError, DataError
+from steep.files import file_sha256
 from steep.models import Normalized, build, checkpoints
 
 UNTRAINED = "untrained"
@@ -22,20 +26,9 @@ UNTRAINED = "untrained"
 IMAGE_BYTES = 3 << 30
 """How much of the test images stays in memory: all 75 sets of CIFAR-10-C, which a gradual stream needs at once."""
 
+_SUFFIXES = (".safetensors", ".pt", ".pth")
+
 T = TypeVar("T")
-
-
-class Sources(Protocol):
-    """What a cell asks for."""
-
-    def model(self, cell: Cell, images: ImageSet) -> nn.Module:
-        """Give the source model, in eval mode on the CPU, for images like these."""
-
-    def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
-        """Give the test images of one shift."""
-
-    def train(self, cell: Cell) -> ImageSet | None:
-        """Give images the source model was trained on, or None where there are none."""
 
 
 class Recent(Generic[T]):
@@ -62,8 +55,8 @@ class Recent(Generic[T]):
         return self._things[key]
 
 
-class Disk:
-    """Models and images from files, the last few kept in memory."""
+class Sources:
+    """Models and images from files."""
 
     def __init__(self, root: Path | None = None, weights: Mapping[str, Path] | None = None) -> None:
         self.root = root
@@ -73,65 +66,105 @@ class Disk:
         self._train = Recent[ImageSet | None](1)
 
     def model(self, cell: Cell, images: ImageSet) -> nn.Module:
-        """Build the model and load its weights."""
-        key = (cell.model, cell.weights, cell.weights_sha256, len(images.classes), images.images.shape[3])
-        return self._models.get(key, lambda: assemble(cell, images, self.weights.get(cell.weights)))
+        """Give the source model, in eval mode on the CPU, for images like these."""
+        return self._models.get(model_key(cell, images), lambda: self._load_model(cell, images))
 
     def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
-        """Load the images of one shift."""
+        """Give the test images of one shift."""
         key = (cell.data, shift, severity, cell.size, cell.channels, cell.limit)
-        return self._images.get(key, lambda: load_shift(cell, shift, severity, self.root))
+        return self._images.get(key, lambda: self._load_shift(cell, shift, severity))
 
     def train(self, cell: Cell) -> ImageSet | None:
-        """Load the training split, or None where it is not here."""
+        """Give images the source model was trained on, never a test image; None where there are none."""
         key = (cell.data, cell.source, cell.size, cell.channels)
-        return self._train.get(key, lambda: load_train(cell, self.root))
+        return self._train.get(key, lambda: self._load_train(cell))
 
-
-def load_shift(cell: Cell, shift: str, severity: int, root: Path | None) -> ImageSet:
-    """Load the images of one shift, as the cell wants them."""
-    clean = shift == CLEAN
-    domains = () if cell.data.endswith("-c") else data_set(cell.data).domains
-    return load(
-        cell.data.removesuffix("-c") if clean else cell.data,
-        "test",
-        root,
-        limit=cell.limit,
-        mix=True,  # a batch of one class misleads every method; label-shift is a protocol of its own
-        size=cell.size,
-        channels=cell.channels,
-        domain=shift if domains else None,
-        corruption=None if domains or clean else shift,
-        severity=None if domains or clean else severity,
-    )
-
-
-def load_train(cell: Cell, root: Path | None) -> ImageSet | None:
-    """Load what the source model was trained on: the train split, never a test image."""
-    try:
-        return load(
-            cell.data.removesuffix("-c"),
-            "train",
-            root,
-            size=cell.size,
-            channels=cell.channels,
-            domain=cell.source or None,
-        )
-    except DataError:
-        return None
-
-
-def assemble(cell: Cell, images: ImageSet, file: Path | None) -> nn.Module:
-    """Build the model of a cell for images like these, with its weights in it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = build(cell.model, len(images.classes), in_channels=images.images.shape[3])
-    if cell.weights == UNTRAINED:
+    def _load_model(self, cell: Cell, images: ImageSet) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = build(cell.model, len(images.classes), in_channels=images.images.shape[3])
+        if cell.weights == UNTRAINED:
+            return model.eval()
+        if cell.weights not in self.weights:
+            raise CheckpointError(f"weights {cell.weights}: no file is known for them. Give one: --weights FILE")
+        checkpoint = checkpoints.read(self.weights[cell.weights])
+        if {"mean", "std"} <= checkpoint.tensors.keys():  # saved together with its input normalisation
+            model = Normalized(model, checkpoint.tensors["mean"], checkpoint.tensors["std"])
+        checkpoints.copy_weights(checkpoint, model)
         return model.eval()
-    if file is None:
-        raise CheckpointError(f"weights {cell.weights}: no file is known for them. Give one: --weights FILE")
-    checkpoint = checkpoints.read(file)
-    if {"mean", "std"} <= checkpoint.tensors.keys():  # saved together with its input normalisation
-        model = Normalized(model, checkpoint.tensors["mean"], checkpoint.tensors["std"])
-    checkpoints.copy_weights(checkpoint, model)
-    return model.eval()
+
+    def _load_shift(self, cell: Cell, shift: str, severity: int) -> ImageSet:
+        name = cell.data.removesuffix("-c") if shift == CLEAN else cell.data
+        which: dict[str, str | int] = {}
+        if not cell.data.endswith("-c") and data_set(cell.data).domains:
+            which = {"domain": shift}
+        elif shift != CLEAN:
+            which = {"corruption": shift, "severity": severity}
+        # mixed: a batch of one class misleads every method; label-shift is a protocol of its own
+        pixels = {"limit": cell.limit, "size": cell.size, "channels": cell.channels}
+        return load(name, "test", self.root, mix=True, **pixels, **which)  # type: ignore[arg-type]
+
+    def _load_train(self, cell: Cell) -> ImageSet | None:
+        which = {"size": cell.size, "channels": cell.channels, "domain": cell.source or None}
+        try:
+            return load(cell.data.removesuffix("-c"), "train", self.root, **which)  # type: ignore[arg-type]
+        except DataError:
+            return None
+
+
+def model_key(cell: Cell, images: ImageSet) -> tuple[Hashable, ...]:
+    """Name what a source model depends on: cells of the same key share one."""
+    return (cell.model, cell.weights, cell.weights_sha256, len(images.classes), images.images.shape[3])
+
+
+def find_weights(name: str, place: Path | None = None, root: Path | None = None) -> Path | None:
+    """Look for the file of some weights by name, such as cifar10-wrn-28-10; None where there is none.
+
+    `place` is what the caller named: a file, or a folder that holds NAME.safetensors. `root` is where data lives;
+    weights lie in its folder `weights`.
+    """
+    return None if name == UNTRAINED else next(filter(_is_file, _candidates(name, place, root)), None)
+
+
+def missing_weights(name: str, train: str, place: Path | None = None, root: Path | None = None) -> CheckpointError:
+    """Build the error for weights that are nowhere, with the command that makes them."""
+    candidates = _candidates(name, place, root)
+    if candidates == [place]:
+        return CheckpointError(f"--weights {place}: no such file")
+    folders = ", ".join(dict.fromkeys(str(file.parent) for file in candidates))
+    make = f"Make them: steep train {train}, or give" if train else "Give"
+    return CheckpointError(f"weights {name}: no {name}.safetensors in {folders}. {make} a file: --weights FILE")
+
+
+def weights_sha256(path: Path) -> str:
+    """Give the checksum of a file, which goes into the key of every cell; read once per process and state."""
+    try:
+        now = path.stat()
+        return _digest(path, now.st_size, now.st_mtime_ns)
+    except OSError as error:
+        raise CheckpointError(f"{path}: expected a file of weights, got {error.strerror or error}") from error
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(path: Path, size: int, changed: int) -> str:
+    return file_sha256(path)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long for a file
+        return False
+
+
+def _candidates(name: str, place: Path | None, root: Path | None) -> list[Path]:
+    if place is not None and place.suffix in _SUFFIXES:
+        return [place]
+    if place is not None:
+        folders = [place]
+    else:
+        named = os.environ.get("STEEP_WEIGHTS")
+        folders = [Path(named).expanduser()] if named else []
+        folders += [(root or default_root()) / "weights", Path("weights"), Path()]
+        folders.append(Path(str(resources.files("steep") / "assets")))
+    return [folder / f"{name}{suffix}" for folder in folders for suffix in _SUFFIXES]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
-from steep.bench.schema import SPEC, misfit
+from steep.bench.rows import SPEC, misfit
 from steep.errors import InputError
 
 Value: TypeAlias = bool | int | float | str | tuple["Value", ...] | None
@@ -62,6 +62,11 @@ class Cell:
     def shifts(self) -> tuple[tuple[str, int], ...]:
         """Every (shift, severity) the cell runs through."""
         return self.sequence or ((self.shift, self.severity),)
+
+    @property
+    def weight_dtype(self) -> str:
+        """The precision of frozen weights; TF32 concerns how a device multiplies, not what it stores."""
+        return "float32" if self.precision == "tf32" else self.precision
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 Beside `rows.jsonl` lies `rows.jsonl.lock`, an empty file whose bytes are locked: byte 0 while a row is written, one
 byte per cell (found by its key) while that cell runs. The kernel drops the locks of a process that dies, however it
 dies, so a claim can not outlive its owner and nothing has to expire. What else lies there while a bench is not whole:
-`steep.bench.grids`.
+`steep.bench.rows`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from steep.bench import grids
-from steep.bench.rows import Row, StoreError, decode, encode, file_of, parse
+from steep.bench.rows import Row, StoreError, decode, encode, file_of, parse, read_grids, write_grids
 from steep.errors import SteepError
+from steep.files import flush
 
 if sys.platform != "win32":
     import fcntl
@@ -74,15 +73,10 @@ class Store:
 
     def refresh(self) -> None:
         """Read what other processes have written since."""
-        size = os.fstat(self._file).st_size
-        if size <= self._read:
-            return
-        piece = _pread(self._file, self._read, size)
-        whole = piece[: piece.rfind(b"\n") + 1]
-        lines = whole.split(b"\n")[:-1]
+        *lines, _ = self._unread().split(b"\n")
         for row in parse(lines, self.path, first=self._lines + 1):
             self._rows[row["key"]] = row
-        self._read += len(whole)
+        self._read += sum(map(len, lines)) + len(lines)
         self._lines += len(lines)
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -112,8 +106,8 @@ class Store:
         self._begun = True
         with self._writing():
             self.refresh()
-            known = [other for other in grids.read(self.path) if other != wanted]
-            grids.remember(self.path, [*known, wanted], self)
+            others = [other for other in read_grids(self.path) if other != wanted]
+            write_grids(self.path, [*others, wanted], self)
 
     def claim(self, key: str) -> bool:
         """Take a cell for this process; False where another one is at it."""
@@ -132,7 +126,7 @@ class Store:
         if self._begun:
             with contextlib.suppress(OSError, SteepError), self._writing():  # a reader counts for itself
                 self.refresh()
-                grids.remember(self.path, grids.read(self.path), self)
+                write_grids(self.path, read_grids(self.path), self)
             self._begun = False
         for handle in (self._file, self._lock):
             with contextlib.suppress(OSError):
@@ -141,7 +135,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @contextlib.contextmanager
@@ -157,12 +151,14 @@ class Store:
         finally:
             fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, 0)
 
+    def _unread(self) -> bytes:
+        with open(self._file, "rb", closefd=False) as file:
+            file.seek(self._read)
+            return file.read()
+
     def _repair(self) -> None:
         """End the file with a whole line: a torn one goes to `rows.jsonl.torn`, and its cell will run again."""
-        size = os.fstat(self._file).st_size
-        start = self._read if self._read <= size else 0
-        tail = _pread(self._file, start, size)
-        torn = tail[tail.rfind(b"\n") + 1 :]
+        torn = self._unread().rpartition(b"\n")[2]
         if not torn:
             return
         try:
@@ -171,9 +167,8 @@ class Store:
             aside = self.path.with_name(self.path.name + ".torn")
             with aside.open("ab") as file:
                 file.write(torn + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.ftruncate(self._file, size - len(torn))
+                flush(file)
+            os.ftruncate(self._file, os.fstat(self._file).st_size - len(torn))
             self.notes.append(f"the last line was torn ({len(torn)} bytes); moved to {aside.name}, its cell runs again")
         else:  # only its end of line is missing
             os.write(self._file, b"\n")
@@ -183,14 +178,3 @@ class Store:
 def _byte(key: str) -> int:
     """Find the byte of a cell. Two cells on one byte, as likely as 1 in 10¹⁸, would only wait for each other."""
     return 1 + int(key[:15], 16)
-
-
-def _pread(handle: int, start: int, end: int) -> bytes:
-    pieces = []
-    while start < end:
-        piece = os.pread(handle, end - start, start)
-        if not piece:
-            break
-        pieces.append(piece)
-        start += len(piece)
-    return b"".join(pieces)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steep.bench.device import now
+from steep.bench.adapters import now
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
 from steep.core.dist.group import Group

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from steep.bench import cell as one
 from steep.bench import local
 from steep.bench.adapters import Adapters
-from steep.bench.engine import FATAL, Outcome, Progress, silent
+from steep.bench.local import FATAL, Outcome, Progress
 from steep.bench.rows import Row
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
@@ -48,7 +48,7 @@ def joined(device: str) -> Iterator[tuple[Group, str]]:
 
 
 def lead(
-    cells: Sequence[Cell], store: Store, group: Group, *, sources: Sources, device: str, progress: Progress = silent
+    cells: Sequence[Cell], store: Store, group: Group, *, sources: Sources, device: str, progress: Progress | None
 ) -> Outcome:
     """On rank 0: run what is missing, all ranks together."""
     places = {cell.key(): index for index, cell in enumerate(cells)}

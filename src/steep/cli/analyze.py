@@ -14,7 +14,7 @@ from steep.analysis import ANALYSES, Analysis, cells, samples, stream
 from steep.analysis.cells import choose
 from steep.bench.recipe import plan
 from steep.bench.rows import Row, encode, read
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.store import Store
 from steep.cli.follow import follow_run
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
@@ -123,7 +123,7 @@ def _measure(
                 analysis,
                 grid.cells,
                 store,
-                sources=Disk(options["root"], grid.present),
+                sources=Sources(options["root"], grid.present),
                 folder=folder,
                 device=place,
                 options=settings,

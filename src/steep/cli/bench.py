@@ -14,7 +14,7 @@ from rich.table import Table
 from steep.bench import estimate, local, ray, torchrun
 from steep.bench.recipe import Plan, plan
 from steep.bench.rows import file_of
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
@@ -71,7 +71,7 @@ def bench(
     if dry_run:
         _show(grid, place, choose_device(device))
         return
-    screen, disk = console(), Disk(root, grid.present)
+    screen, disk = console(), Sources(root, grid.present)
     with contextlib.ExitStack() as stack:
         group = None
         if torchrun.started():
@@ -132,7 +132,7 @@ def _show(grid: Plan, place: Path, device: str) -> None:
     seconds = estimate.seconds(left, device)
     screen.print(
         f"{len(grid.cells)} cells, {len(grid.cells) - len(left)} of them in {file_of(place)} already; "
-        f"about {duration(seconds)} on {device}, from one measured forward pass"
+        f"about {duration(seconds)} on {device}, from measured forward passes"
     )
 
 

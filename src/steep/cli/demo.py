@@ -16,7 +16,7 @@ from steep.analysis.pictures import strips
 from steep.bench import local
 from steep.bench.recipe import Plan, plan
 from steep.bench.rows import Row, file_of, read
-from steep.bench.sources import Disk
+from steep.bench.sources import Sources
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Root, choose_device
 from steep.cli.output import console, progress_bar
@@ -56,7 +56,7 @@ def demo(
             screen.print("running on scikit-learn's bundled digits, as asked (--offline)")
         store = out / "digits"
         grid = _plan("digits", every, limit, weights=_train_digits(store))
-    sources = Disk(root, grid.present)
+    sources = Sources(root, grid.present)
     with Store(store) as rows, running(screen, grid, rows) as progress:
         outcome = local.run(grid.cells, rows, sources=sources, device=place, progress=progress)
     print_failures(screen, outcome)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from steep.bench.engine import Outcome, Progress, Tick
+from steep.bench.local import Outcome, Progress, Tick
 from steep.bench.recipe import Plan
 from steep.bench.spec import Cell
 from steep.bench.store import Store

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from steep.bench.answers import unpacked
-from steep.bench.rows import Row, pooled
+from steep.bench.rows import Row, pooled, unpacked
 from steep.metrics import Reliability
 from steep.report.paper import CLEAN
 from steep.report.words import plain, signed

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from steep.bench.grids import begun
-from steep.bench.rows import Row
+from steep.bench.rows import Row, begun
 from steep.report.noise import Measured, accuracy, places
 from steep.report.paper import CLEAN
 from steep.report.tables import MEAN, Line, Table

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from steep.bench.grids import begun
-from steep.bench.rows import Row
+from steep.bench.rows import Row, begun
 from steep.errors import InputError
 from steep.methods import SOURCE
 from steep.metrics import SeedSummary, mean_corruption_error, over_seeds
