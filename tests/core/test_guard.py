@@ -24,6 +24,7 @@ QUICK = {
     "pl": {"threshold": 0.3, "lr": 1e-3},
     "eta": {"novelty": 2.0},
     "eata": {"novelty": 2.0},
+    "deyo": {"margin": 9.0, "drop": -1.0},
 }
 MOVING = [name for name, method in steep.METHODS.items() if method.moves]
 

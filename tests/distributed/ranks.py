@@ -34,6 +34,7 @@ HYPER = {
     "eta": {"margin_classes": None, "margin": 0.8, "novelty": 0.9},
     "eata": {"margin_classes": None, "margin": 0.8, "novelty": 0.9},
     "sar": {"margin_classes": None, "margin": 0.7},
+    "deyo": {"margin": 0.8, "drop": 0.0, "lr": 1e-2},
     "dua": {"images": 60, "copies": 8},
     "tea": {"sgld_steps": 2, "buffer_size": 64},
     "tea-fast": {"sgld_steps": 2, "chains": 7, "buffer_size": 64},

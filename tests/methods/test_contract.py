@@ -18,6 +18,7 @@ QUICK = {
     "pl": {"threshold": 0.3, "lr": 1e-3},
     "eta": {"novelty": 2.0, "lr": 1e-2},
     "eata": {"novelty": 2.0, "lr": 1e-2},
+    "deyo": {"margin": 2.0, "drop": -1.0, "lr": 1e-2},
     "tea": {"sgld_steps": 3, "buffer_size": 64},
 }
 PAIRS = [

@@ -17,6 +17,7 @@ HYPER = {
     "eta": {"lr": 0.02, "novelty": 2.0},
     "eata": {"lr": 0.02, "novelty": 2.0},
     "sar": {"lr": 0.02},
+    "deyo": {"lr": 0.02, "drop": -1.0},
     "tea": {"lr": 0.02, "sgld_steps": 2, "buffer_size": 30},
 }
 STREAM = [make_images(seed) for seed in range(2)]

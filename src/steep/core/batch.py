@@ -46,6 +46,15 @@ def first(x: Tensor, n: int) -> Tensor:
     return scope.group.gather(x[:n], [min(n, each) for each in scope.counts])[:n]
 
 
+def part(values: Tensor) -> Tensor:
+    """Of values that every rank has for all images of the batch (random numbers, say), those of this rank's images."""
+    scope = SCOPE.get()
+    if scope is None:
+        return values
+    start = sum(scope.counts[: scope.group.rank])
+    return values[start : start + scope.counts[scope.group.rank]]
+
+
 def total(sums: Tensor) -> Tensor:
     """What the sums over each rank's images come to for the batch."""
     scope = SCOPE.get()

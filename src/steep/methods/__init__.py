@@ -26,6 +26,7 @@ from steep.core.settings import Behaviour, Execution
 from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.alpha_bn import AlphaBN
 from steep.methods.bn import BN
+from steep.methods.deyo import DeYO
 from steep.methods.dua import Dua
 from steep.methods.eata import Eata
 from steep.methods.energy import Energy
@@ -39,7 +40,7 @@ from steep.methods.tea import TEA
 from steep.methods.tea_fast import TeaFast
 from steep.methods.tent import Tent
 
-for _method in (Source, BN, AlphaBN, Dua, PL, Shot, Tent, Eta, Eata, Sar, Energy, TEA, TeaFast):
+for _method in (Source, BN, AlphaBN, Dua, PL, Shot, Tent, Eta, Eata, Sar, DeYO, Energy, TEA, TeaFast):
     register(_method)
 register_installed()
 
