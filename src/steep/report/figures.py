@@ -1,23 +1,24 @@
 """Figures of a bench: what is drawn (records), how (a chart of altair) and what it shows in words.
 
 Records come first and need nothing but rows; a chart is made of records alone. Where altair is not installed, the
-records are still there. The charts of `steep analyze` are in `report/charts/`; `analysed` brings them into this form.
+records are still there. Colours that depend on the theme are the page's to set. The charts of `steep analyze` are in
+`report/charts/`; `analysed` brings them into this form.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from steep.bench.rows import Row, pooled
 from steep.errors import InputError
-from steep.report import drawing
 from steep.report.charts import CHARTS, TABLES, theme
 from steep.report.charts import figures as parted
-from steep.report.charts.style import altair
+from steep.report.charts.style import altair, plot, shades
 from steep.report.noise import places
 from steep.report.tables import MEAN, SPEED, Table, by_severity
 from steep.report.words import plain
@@ -25,6 +26,9 @@ from steep.report.words import plain
 Record: TypeAlias = dict[str, Any]
 
 EXTRA = "pip install '.[report]'"
+WIDTH = 520
+CELL = 132  # side of one small picture of a row of them
+GREY = "#888888"  # of what is no method; to be seen on white and on black
 _BINS = 10
 
 
@@ -51,36 +55,46 @@ class Figure:
         return spec
 
 
-def _figure(
-    name: str, title: str, caption: str, records: Sequence[Record], chart: Callable[..., Any], *, broad: bool = False
-) -> Figure:
-    def draw() -> Any:
-        return chart(records).properties(description=caption).configure(**theme())
-
-    return Figure(name, title, caption, {"": records} if records else {}, draw, broad)
-
-
 def of(table: Table) -> list[Figure]:
     """Make the figures of a table; what rows do not allow is left out.
 
     >>> of(Table("empty", (), (), ()))
     []
     """
-    makers = (_severity, _energy_gain, _energy_fall, _reliability, _speed, _memory)
-    return [figure for figure in (make(table) for make in makers) if figure.tables]
+    figures = []
+    for name, (title, caption, collect, chart) in _FIGURES.items():
+        if records := collect(table):
+            caption = caption.format(_measured_memory(table)) if name == "memory" else caption
+            draw = functools.partial(_draw, chart, records, caption)
+            figures.append(Figure(name, title, caption, {"": records}, draw, broad=name == "reliability"))
+    return figures
 
 
-def _severity(table: Table) -> Figure:
+def _draw(chart: Callable[[list[Record]], Any], records: list[Record], caption: str) -> Any:
+    return chart(records).properties(description=caption).configure(**theme())
+
+
+def _severities(table: Table) -> list[Record]:
     views = [view for view in by_severity(table) if len(view.severities) == 1] if len(table.severities) > 1 else []
-    records = [
+    return [
         {"method": line.name, "severity": view.severities[0], "accuracy": _round(ours.mean)}
         for view in views
         for line in view.lines
         if MEAN in line.values and (ours := line.values[MEAN].ours) is not None
     ]
-    title = "Accuracy as the shift grows"
-    caption = "Mean accuracy over all shifts, in percent, against severity; one line a method."
-    return _figure("severity", title, caption, records, drawing.severity)
+
+
+def _severity_chart(records: list[Record]) -> Any:
+    alt = altair()
+    return plot(
+        "line",
+        records,
+        {"point": True, "strokeWidth": 2},
+        "method:N, severity:O, accuracy:Q .2f",
+        x=alt.X("severity:O", title="severity").axis(labelAngle=0),
+        y=alt.Y("accuracy:Q", title="mean accuracy (%)").scale(zero=True),
+        color=_colour(records),
+    ).properties(width=WIDTH, height=260)
 
 
 def energy_points(table: Table) -> list[Record]:
@@ -94,31 +108,31 @@ def energy_points(table: Table) -> list[Record]:
     against = {place: _mean(rows, "accuracy") for place, rows in places(source, table.severities).items()}
     points = []
     for line in table.lines:
-        if line is source:
-            continue
-        for place, rows in places(line, table.severities).items():
+        for (shift, severity), rows in places(line, table.severities).items() if line is not source else ():
             before, after, right = (_mean(rows, name) for name in ("energy_before", "energy_after", "accuracy"))
-            base = against.get(place)
+            base = against.get((shift, severity))
             if before is not None and after is not None and right is not None and base is not None:
-                shift, severity = place
-                reduction, gain = _round(before - after), _round(100 * (right - base))
-                points.append(
-                    {"method": line.name, "shift": shift, "severity": severity, "reduction": reduction, "gain": gain}
-                )
+                numbers = {"reduction": _round(before - after), "gain": _round(100 * (right - base))}
+                points.append({"method": line.name, "shift": shift, "severity": severity, **numbers})
     return points
 
 
-def _energy_gain(table: Table) -> Figure:
-    caption = (
-        "Each point is one method on one shift: how far the mean energy of the test images fell, and how many points "
-        "of accuracy the method gained over the source model. The paper argues that for TEA the two go together."
+def _gain_chart(records: list[Record]) -> Any:
+    alt = altair()
+    points = plot(
+        "circle",
+        records,
+        {"size": 55, "opacity": 0.8},
+        "method:N, shift:N, severity:O, reduction:Q .2f fall in energy, gain:Q +.2f gain (points)",
+        x=alt.X("reduction:Q", title="fall in energy"),
+        y=alt.Y("gain:Q", title="gain in accuracy (points)"),
+        color=_colour(records),
     )
-    return _figure(
-        "energy-gain", "Fall in energy and gain in accuracy", caption, energy_points(table), drawing.energy_gain
-    )
+    zero = functools.partial(plot, "rule", [{"zero": 0}], {"strokeDash": [4, 4], "opacity": 0.6, "color": GREY})
+    return (zero(y="zero:Q") + zero(x="zero:Q") + points).properties(width=WIDTH, height=300)
 
 
-def _energy_fall(table: Table) -> Figure:
+def _energies(table: Table) -> list[Record]:
     records = []
     for line in table.lines:
         sets = places(line, table.severities).values()
@@ -127,50 +141,95 @@ def _energy_fall(table: Table) -> Figure:
         if known and len(known) == len(pairs):
             before, after = (statistics.fmean(values) for values in zip(*known, strict=True))
             records.append({"method": line.name, "before": _round(before), "after": _round(after)})
-    caption = (
-        "Mean energy of the test images over all shifts: under the source model, and as each method answered them."
+    return records
+
+
+def _energy_chart(records: list[Record]) -> Any:
+    alt, colours = altair(), _colour(records, legend=None)
+    y = alt.Y("method:N", sort=_sorted(records, "after"), title=None)
+    tip = "method:N, before:Q .3f, after:Q .3f"
+    x = alt.X("before:Q", title="mean energy: ○ before, ● after").scale(zero=False)
+    line = plot("rule", records, {"strokeWidth": 3, "opacity": 0.5}, x=x, x2="after:Q", y=y, color=colours)
+    before = plot("point", records, {"size": 70, "filled": False, "color": GREY}, tip, x="before:Q", y=y)
+    after = plot("circle", records, {"size": 90, "opacity": 1}, tip, x="after:Q", y=y, color=colours)
+    return (line + before + after).properties(width=WIDTH, height=26 * max(3, len(records)))
+
+
+def _bins(table: Table) -> list[Record]:
+    records = []
+    for line in table.lines:
+        cells = [row.get("reliability") for rows in places(line, table.severities).values() for row in rows]
+        for index, (count, *means) in enumerate(pooled([bars for bars in cells if isinstance(bars, Mapping)])):
+            about = {"method": line.name, "low": index / _BINS, "high": (index + 1) / _BINS, "images": count}
+            records.append({**about, **dict(zip(("confidence", "accuracy"), map(_round, means), strict=True))})
+    return records
+
+
+def _reliability_chart(records: list[Record]) -> Any:
+    alt = altair()
+    names = list(dict.fromkeys(record["method"] for record in records))
+    whole = {name: max(1, sum(r["images"] for r in records if r["method"] == name)) for name in names}
+    filled = [
+        {**r, "share": r["images"] / whole[r["method"]], "ideal": (r["low"] + r["high"]) / 2}
+        for r in records
+        if r["images"]
+    ]
+    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=[0, 1]).axis(values=[0, 0.5, 1])
+    bars = plot(
+        "bar",
+        None,
+        tip="method:N, confidence:Q .3f, accuracy:Q .3f, images:Q ,",
+        color=_colour(records, legend=None),
+        x=alt.X("low:Q", title="confidence").scale(domain=[0, 1]).axis(values=[0, 0.5, 1]),
+        x2="high:Q",
+        y=y,
+        y2=alt.datum(0),
+        opacity=alt.Opacity("share:Q", legend=None).scale(domain=[0, 0.2], range=[0.35, 1], clamp=True),
     )
-    return _figure("energy", "Energy before and after", caption, records, drawing.energy_fall)
+    gap = plot(
+        "rule", None, {"color": "#d0463b", "strokeWidth": 2, "opacity": 0.8}, x="ideal:Q", y=y, y2="confidence:Q"
+    )
+    dashed = {"color": GREY, "strokeDash": [4, 3], "interpolate": "linear"}
+    ideal = plot("line", None, dashed, x="ideal:Q", y="ideal:Q")
+    panel = alt.layer(bars, gap, ideal, data=alt.Data(values=filled)).properties(width=CELL, height=CELL)
+    return panel.facet(facet=alt.Facet("method:N", sort=names, title=None), columns=5)
 
 
-def _reliability(table: Table) -> Figure:
+def _speeds(table: Table) -> list[Record]:
     records: list[Record] = []
     for line in table.lines:
-        bars = [row["reliability"] for rows in places(line, table.severities).values() for row in rows
-                if isinstance(row.get("reliability"), Mapping)]  # fmt: skip
-        for index, (count, confidence, accuracy) in enumerate(pooled(bars)):
-            records.append(
-                {
-                    "method": line.name,
-                    "low": index / _BINS,
-                    "high": (index + 1) / _BINS,
-                    "images": count,
-                    "confidence": _round(confidence),
-                    "accuracy": _round(accuracy),
-                }
-            )
-    caption = (
-        "Accuracy of the answers given with each confidence, all shifts and seeds pooled. Bars on the diagonal are "
-        "honest; the gap below it is overconfidence. The darker a bar, the more images lie in it."
-    )
-    return _figure("reliability", "Confidence against accuracy", caption, records, drawing.reliability, broad=True)
-
-
-def _speed(table: Table) -> Figure:
-    records: list[Record] = []
-    for line in table.lines:
-        ours, speed = (line.values[name].ours if name in line.values else None for name in (MEAN, SPEED))
-        if ours is not None and speed is not None and ours.mean == ours.mean:
-            records.append({"method": line.name, "accuracy": _round(ours.mean), "images_per_s": _round(speed.mean)})
+        ours, speed = line.mean(MEAN), line.mean(SPEED)
+        if ours is not None and speed is not None:
+            records.append({"method": line.name, "accuracy": _round(ours), "images_per_s": _round(speed)})
     for one in records:
         one["front"] = not any(
             other["accuracy"] >= one["accuracy"] and other["images_per_s"] > one["images_per_s"] for other in records
         )
-    caption = (
-        "What accuracy costs: mean accuracy in percent against images answered in a second (logarithmic). On the "
-        "dashed line are the methods that no other beats in both."
-    )
-    return _figure("speed", "Accuracy and speed", caption, records, drawing.speed)
+    return records
+
+
+def _speed_chart(records: list[Record]) -> Any:
+    alt = altair()
+    x = alt.X("images_per_s:Q", title="images per second").scale(type="log", nice=False, padding=24)
+    both = {
+        "x": x.axis(tickCount=3),
+        "y": alt.Y("accuracy:Q", title="mean accuracy (%)").scale(zero=True),
+    }
+    tip = "method:N, accuracy:Q .2f, images_per_s:Q ,.0f images/s"
+    points = plot("circle", records, {"size": 90, "opacity": 1}, tip, color=_colour(records), **both)
+    front = [record for record in records if record["front"]]
+    line = plot("line", front, {"strokeDash": [4, 4], "color": GREY}, **both)
+    names = plot("text", _apart(front), {"dy": -12, "align": "center"}, text="method:N", **both)
+    return (line + points + names).properties(width=WIDTH, height=300)
+
+
+def _apart(records: Sequence[Record]) -> list[Record]:
+    """Leave out names that would lie on top of another; the legend and the table have them all."""
+    apart: list[Record] = []
+    for record in sorted(records, key=lambda record: -record["accuracy"]):
+        beside = [o for o in apart if abs(math.log(o["images_per_s"] / record["images_per_s"])) < 0.5]
+        apart += [] if any(abs(o["accuracy"] - record["accuracy"]) < 6 for o in beside) else [record]
+    return apart
 
 
 def memories(table: Table) -> dict[str, float]:
@@ -178,22 +237,73 @@ def memories(table: Table) -> dict[str, float]:
 
     On a CPU the whole process is measured, and all its methods share one peak.
     """
-    gib = {}
-    for line in table.lines:
-        peaks = [
-            float(m["bytes"]) for row in line.rows if isinstance(m := row.get("peak_memory"), Mapping) and "bytes" in m
-        ]
-        if peaks:
-            gib[line.name] = max(peaks) / 2**30
+    peaks = {line.name: [float(m["bytes"]) for m in _memory(line.rows) if "bytes" in m] for line in table.lines}
+    gib = {name: max(values) / 2**30 for name, values in peaks.items() if values}
     return gib if len({f"{value:.2f}" for value in gib.values()}) > 1 else {}
 
 
-def _memory(table: Table) -> Figure:
-    records = [{"method": name, "gib": _round(gib)} for name, gib in memories(table).items()]
-    peaks = [m for row in table.rows if isinstance(m := row.get("peak_memory"), Mapping)]
-    of_what = "; ".join(sorted({plain(m["of"]) for m in peaks if m.get("of")}))
-    caption = f"Peak memory in GiB, the most any cell took ({of_what or 'as measured'})."
-    return _figure("memory", "Memory", caption, records, drawing.memory)
+def _memory(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
+    return [memory for row in rows if isinstance(memory := row.get("peak_memory"), Mapping)]
+
+
+def _measured_memory(table: Table) -> str:
+    return "; ".join(sorted({plain(m["of"]) for m in _memory(table.rows) if m.get("of")})) or "as measured"
+
+
+def _memory_chart(records: list[Record]) -> Any:
+    alt = altair()
+    both = {
+        "y": alt.Y("method:N", sort=_sorted(records, "gib")[::-1], title=None),
+        "x": alt.X("gib:Q", title="peak memory (GiB)"),
+        "tip": "method:N, gib:Q .2f GiB",
+    }
+    names = plot("text", records, {"dx": 4, "align": "left"}, text=alt.Text("gib:Q", format=".2f"), **both)
+    bars = plot("bar", records, color=_colour(records, legend=None), **both)
+    return (bars + names).properties(width=WIDTH, height=26 * max(3, len(records)))
+
+
+_FIGURES: dict[str, tuple[str, str, Callable[[Table], list[Record]], Callable[[list[Record]], Any]]] = {
+    "severity": (
+        "Accuracy as the shift grows",
+        "Mean accuracy over all shifts, in percent, against severity; one line a method.",
+        _severities,
+        _severity_chart,
+    ),
+    "energy-gain": (
+        "Fall in energy and gain in accuracy",
+        "Each point is one method on one shift: how far the mean energy of the test images fell, and how many points "
+        "of accuracy the method gained over the source model. The paper argues that for TEA the two go together.",
+        energy_points,
+        _gain_chart,
+    ),
+    "energy": (
+        "Energy before and after",
+        "Mean energy of the test images over all shifts: under the source model, and as each method answered them.",
+        _energies,
+        _energy_chart,
+    ),
+    "reliability": (
+        "Confidence against accuracy",
+        "Accuracy of the answers given with each confidence, all shifts and seeds pooled. Bars on the diagonal are "
+        "honest; the gap below it is overconfidence. The darker a bar, the more images lie in it.",
+        _bins,
+        _reliability_chart,
+    ),
+    "speed": (
+        "Accuracy and speed",
+        "What accuracy costs: mean accuracy in percent against images answered in a second (logarithmic). On the "
+        "dashed line are the methods that no other beats in both.",
+        _speeds,
+        _speed_chart,
+    ),
+    "memory": (
+        "Memory",
+        "Peak memory in GiB, the most any cell took ({}).",
+        lambda table: [{"method": name, "gib": _round(gib)} for name, gib in memories(table).items()],
+        _memory_chart,
+    ),
+}
+"""Of each figure its title, how to read it, its records and its chart."""
 
 
 def analysed(analyses: Sequence[Row]) -> list[Figure]:
@@ -208,11 +318,20 @@ def analysed(analyses: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-def _behind(analysis: str, rows: Sequence[Row]) -> dict[str, list[Record]]:
+def _behind(analysis: str, rows: list[Row]) -> dict[str, list[Record]]:
     try:
-        return TABLES[analysis](list(rows))
+        return TABLES[analysis](rows)
     except (KeyError, TypeError, IndexError) as error:
         raise InputError(f"analysis {analysis}: its rows lack something ({error!r}). Run it again") from error
+
+
+def _colour(records: Sequence[Record], **options: Any) -> Any:
+    names = list(dict.fromkeys(record["method"] for record in records))
+    return altair().Color("method:N", title=None, sort=names, **options).scale(domain=names, range=shades(names))
+
+
+def _sorted(records: Sequence[Record], name: str) -> list[str]:
+    return [record["method"] for record in sorted(records, key=lambda record: record[name])]
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:

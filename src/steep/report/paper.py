@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from steep import recipes
@@ -44,6 +44,16 @@ def benchmark() -> tuple[str, ...]:
 def methods() -> frozenset[str]:
     """Name the methods that the paper compares, its own included."""
     return frozenset(name for block in blocks() for name in block["methods"])
+
+
+def in_order(shifts: Iterable[str], domains: Sequence[str] = ()) -> list[str]:
+    """Sort shifts, each once, as the paper does: corruptions, then domains of a set, then others by name.
+
+    >>> in_order(["mine", "fog", "snow", "fog"])
+    ['snow', 'fog', 'mine']
+    """
+    place = {name: index for index, name in enumerate((*benchmark(), *domains))}
+    return sorted(set(shifts), key=lambda name: (place.get(name, len(place)), name))
 
 
 def has_every_shift(data: str, shifts: Collection[str]) -> bool:

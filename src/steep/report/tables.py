@@ -18,7 +18,7 @@ from steep.errors import InputError
 from steep.methods import SOURCE
 from steep.metrics import SeedSummary, mean_corruption_error, over_seeds
 from steep.report.noise import Point, pooled_bars
-from steep.report.paper import CLEAN, as_in_paper, benchmark, figure, has_every_shift
+from steep.report.paper import CLEAN, as_in_paper, figure, has_every_shift, in_order
 from steep.report.words import counted, declared, heading, plain, short
 
 MEAN, MCE, ECE, SPEED = "mean", "mCE", "ECE", "images/s"
@@ -169,7 +169,8 @@ class _Group:
         self.points = {name: _points(cells) for name, cells in self.variants.items()}
         every = {point for seeds in self.points.values() for points in seeds.values() for point in points}
         self.clean = any(shift == CLEAN for shift, _ in every)
-        self.shifts = _ordered({shift for shift, _ in every if shift != CLEAN}, self.spec["data"])
+        known = declared(self.spec["data"])
+        self.shifts = tuple(in_order((s for s, _ in every if s != CLEAN), known.domains if known else ()))
         self.severities = tuple(sorted({severity for shift, severity in every if shift != CLEAN}))
 
     def tables(self) -> list[Table]:
@@ -401,12 +402,6 @@ def _names(variants: Sequence[tuple[Any, ...]]) -> list[str]:
         for i in same:
             names[i] = f"{name} " + " ".join(plain(f"{key}={tables[i].get(key)}") for key in differ)
     return names
-
-
-def _ordered(shifts: set[str], data: object) -> tuple[str, ...]:
-    known = declared(data)
-    order = {name: index for index, name in enumerate((*benchmark(), *(known.domains if known else ())))}
-    return tuple(sorted(shifts, key=lambda name: (order.get(name, len(order)), name)))
 
 
 def _hashable(value: Any) -> Any:

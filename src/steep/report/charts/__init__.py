@@ -1,24 +1,17 @@
 """One chart for each analysis, from its flat rows alone. Altair is imported when a chart is drawn.
 
-A chart's file has `tables(rows)`, the numbers behind it, and `chart(rows)`, which draws them. Both take the rows of one
-figure: `figures(rows)` parts the rows of a file into such.
+A chart's file has `tables(rows)`, the numbers behind it, and `chart(rows, records)`, which draws them. Both take the
+rows of one figure: `figures(rows)` parts the rows of a file into such.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from steep.report.charts import (
-    calibration,
-    energy_error,
-    energy_severity,
-    energy_steps,
-    samples,
-    sensitivity,
-    stream,
-)
-from steep.report.charts.rows import figures, read
+from steep.report.charts import calibration, energy_error, energy_severity, energy_steps, samples, sensitivity, stream
+from steep.report.charts.rows import Rows, figures, read
 from steep.report.charts.style import COLOURS, altair, theme
 
 _MODULES: dict[str, Any] = {
@@ -32,25 +25,17 @@ _MODULES: dict[str, Any] = {
 }
 
 
-def _drawn(name: str) -> Callable[[list[dict[str, Any]]], Any]:
-    def chart(rows: list[dict[str, Any]]) -> Any:
-        parts = [_MODULES[name].chart(group) for group in figures(rows).values()] or [_MODULES[name].chart(rows)]
-        whole = (
-            parts[0]
-            if len(parts) == 1
-            else altair().vconcat(*parts, spacing=48).resolve_scale(color="independent", shape="independent")
-        )
-        return whole.configure(**theme())
-
-    return chart
+def _draw(module: Any, rows: Rows) -> Any:
+    parts = [module.chart(group, module.tables(group)) for group in list(figures(rows).values()) or [rows]]
+    several = len(parts) > 1
+    whole = altair().vconcat(*parts, spacing=48) if several else parts[0]
+    return (whole.resolve_scale(color="independent", shape="independent") if several else whole).configure(**theme())
 
 
-CHARTS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {name: _drawn(name) for name in _MODULES}
+CHARTS: dict[str, Callable[[Rows], Any]] = {n: functools.partial(_draw, module) for n, module in _MODULES.items()}
 """Draws rows by the name of their analysis, several figures one below the other; gives an Altair chart."""
 
-TABLES: dict[str, Callable[[list[dict[str, Any]]], dict[str, list[dict[str, Any]]]]] = {
-    name: module.tables for name, module in _MODULES.items()
-}
+TABLES: dict[str, Callable[[Rows], dict[str, Rows]]] = {name: module.tables for name, module in _MODULES.items()}
 """The numbers behind each chart, as tables by name."""
 
 __all__ = ["CHARTS", "COLOURS", "TABLES", "figures", "read", "theme"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, some
-from steep.report.charts.style import altair, colour, finish
+from steep.report.charts.rows import Rows, finite, grouped, some
+from steep.report.charts.style import altair, colour, finish, plot
 
 _COLUMNS = 4
+_ERRORS = ("label", "n", "accuracy", "ece", "mce", "brier", "nll", "nonfinite", "shifts", "seeds")
 
 
 def tables(rows: Rows) -> dict[str, Rows]:
@@ -25,85 +26,81 @@ def tables(rows: Rows) -> dict[str, Rows]:
         for row in some(rows, "calibration")
         if row["part"] == "bin" and row["n"]
     ]
-    names = ("n", "accuracy", "ece", "mce", "brier", "nll", "nonfinite", "shifts", "seeds")
-    errors = [{"label": r["label"], **{n: r[n] for n in names}} for r in some(rows, "calibration", "errors")]
-    return {"bins": bins, "errors": errors}
+    return {"bins": bins, "errors": [{n: r[n] for n in _ERRORS} for r in some(rows, "calibration", "errors")]}
 
 
-def chart(rows: Rows) -> Any:
+def chart(rows: Rows, records: dict[str, Rows]) -> Any:
     """One panel for each method, counts below it."""
     alt = altair()
-    records = tables(rows)
-    most = max((row["n"] for row in records["bins"]), default=1)
-    panels = []
-    for index, errors in enumerate(records["errors"]):
-        group = [row for row in records["bins"] if row["label"] == errors["label"]]
-        panels.append(_panel(alt, group, errors, most, index % _COLUMNS == 0))
-    every = some(rows, "calibration", "errors")
-    uneven = len({(row["shift"], row["shifts"], row["seeds"], row["n"]) for row in every}) > 1
-    shifts = every[0]["shift"] if every[0]["shifts"] <= 3 else f"{every[0]['shifts']} shifts together"
-    shifts = "each method on sets of its own" if uneven else shifts
-    finer = f"; ECE, MCE: of {every[0]['error_bins']} finer bins" if every[0].get("error_bins") else ""
-    notes = [f"{shifts}{finer}"]
-    notes += ["bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated"]
-    notes += ["methods were not run on the same sets: do not compare them"] if uneven else []
-    description = "; ".join(
-        f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in records["errors"]
-    )
+    every, bins, errors = some(rows, "calibration", "errors"), records["bins"], records["errors"]
+    most = max((row["n"] for row in bins), default=1)
+    panels = [
+        _panel([row for row in bins if row["label"] == one["label"]], one, most, index % _COLUMNS == 0)
+        for index, one in enumerate(errors)
+    ]
+    first = every[0]
+    uneven = len(grouped(every, "shift", "shifts", "seeds", "n")) > 1
+    shifts = first["shift"] if first["shifts"] <= 3 else f"{first['shifts']} shifts together"
+    finer = f"; ECE, MCE: of {first['error_bins']} finer bins" if first.get("error_bins") else ""
+    notes = [
+        f"{'each method on sets of its own' if uneven else shifts}{finer}",
+        "bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated",
+        "methods were not run on the same sets: do not compare them" if uneven else "",
+    ]
+    each = "; ".join(f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in errors)
     return finish(
         alt.concat(*panels, columns=_COLUMNS, spacing=16),
         every,
         "Does confidence mean what it says?",
         notes,
-        f"Reliability histograms of ten bins. {description}.",
+        f"Reliability histograms of ten bins. {each}.",
     )
 
 
-def _panel(alt: Any, group: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
-    x = alt.X("low_percent:Q", title=None, scale=alt.Scale(domain=[0, 100])).axis(
-        labels=False, values=[0, 20, 40, 60, 80, 100]
-    )
-    y = alt.Y("accuracy_percent:Q", title="accuracy (%)" if first else None, scale=alt.Scale(domain=[0, 100])).axis(
-        labelOpacity=1 if first else 0
-    )
-    tip = [
-        "n:Q",
-        *(alt.Tooltip(f"{name}:Q", format=".1f") for name in ("confidence_percent", "accuracy_percent", "gap_points")),
-    ]
-    base = alt.Chart(alt.Data(values=group)).encode(x=x, x2="high_percent:Q", tooltip=tip)
-    bars = base.mark_rect(color=colour(errors["label"]), stroke="white", strokeWidth=0.5).encode(y=y, y2=alt.datum(0))
-    gap = base.mark_rect(color="#8c959f", opacity=0.45, stroke="#57606a", strokeWidth=1, strokeDash=[2, 2]).encode(
-        y="accuracy_percent:Q", y2="confidence_percent:Q"
-    )
-    ends = [{"a": 0, "b": 0}, {"a": 100, "b": 100}]
-    ideal = (
-        alt.Chart(alt.Data(values=ends))
-        .mark_line(strokeDash=[5, 4], color="#222222", strokeWidth=1.2)
-        .encode(x="a:Q", y="b:Q")
-    )
-    subtitle = [f"ECE {_percent(errors['ece'])}, MCE {_percent(errors['mce'])}"]
-    subtitle += [f"Brier {_number(errors['brier'])}, NLL {_number(errors['nll'])}"]
-    if errors["nonfinite"]:
-        subtitle += [f"{errors['nonfinite']} answers not finite: no bins"]
-    title = {"text": errors["label"], "subtitle": subtitle, "subtitleFontSize": 11}
-    upper = alt.layer(bars, gap, ideal).properties(width=140, height=140, title=title)
-    lower = (
-        alt.Chart(alt.Data(values=group))
-        .mark_rect(color="#57606a", stroke="white", strokeWidth=0.5)
-        .encode(
-            x=alt.X("low_percent:Q", title="confidence (%)", scale=alt.Scale(domain=[0, 100])).axis(
-                values=[0, 50, 100]
-            ),
-            x2="high_percent:Q",
-            y=alt.Y("n:Q", title="answers" if first else None, scale=alt.Scale(domain=[0, most])).axis(
-                tickCount=2, labelOpacity=1 if first else 0
-            ),
+def _panel(bins: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
+    alt = altair()
+    x = alt.X("low_percent:Q").scale(domain=[0, 100])
+    opacity = 1 if first else 0  # of the labels of an axis that the panel to the left has too
+    right = alt.Y("accuracy_percent:Q", title="accuracy (%)" if first else None).scale(domain=[0, 100])
+    bar = {
+        "x": x.title(None).axis(labels=False, values=[0, 20, 40, 60, 80, 100]),
+        "x2": "high_percent:Q",
+        "tip": "n:Q, confidence_percent:Q .1f, accuracy_percent:Q .1f, gap_points:Q .1f",
+    }
+    white = {"stroke": "white", "strokeWidth": 0.5}
+    grey = {"color": "#8c959f", "opacity": 0.45, "stroke": "#57606a", "strokeWidth": 1, "strokeDash": [2, 2]}
+    dashed = {"strokeDash": [5, 4], "color": "#222222", "strokeWidth": 1.2}
+    upper = alt.layer(
+        plot(
+            "rect",
+            bins,
+            {"color": colour(errors["label"]), **white},
+            y=right.axis(labelOpacity=opacity),
             y2=alt.datum(0),
-            tooltip=["n:Q"],
-        )
-        .properties(width=140, height=45)
+            **bar,
+        ),
+        plot("rect", bins, grey, y="accuracy_percent:Q", y2="confidence_percent:Q", **bar),
+        plot("line", [{"a": 0, "b": 0}, {"a": 100, "b": 100}], dashed, x="a:Q", y="b:Q"),
     )
-    return alt.vconcat(upper, lower, spacing=6)
+    subtitle = [
+        f"ECE {_percent(errors['ece'])}, MCE {_percent(errors['mce'])}",
+        f"Brier {_number(errors['brier'])}, NLL {_number(errors['nll'])}",
+        *([f"{errors['nonfinite']} answers not finite: no bins"] if errors["nonfinite"] else []),
+    ]
+    count = alt.Y("n:Q", title="answers" if first else None).scale(domain=[0, most])
+    lower = plot(
+        "rect",
+        bins,
+        {"color": "#57606a", **white},
+        "n:Q",
+        x=x.title("confidence (%)").axis(values=[0, 50, 100]),
+        x2="high_percent:Q",
+        y=count.axis(tickCount=2, labelOpacity=opacity),
+        y2=alt.datum(0),
+    )
+    title = {"text": errors["label"], "subtitle": subtitle, "subtitleFontSize": 11}
+    upper = upper.properties(width=140, height=140, title=title)
+    return alt.vconcat(upper, lower.properties(width=140, height=45), spacing=6)
 
 
 def _percent(value: float) -> str:

@@ -4,80 +4,61 @@ from __future__ import annotations
 
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, mean, some
-from steep.report.charts.style import altair, coloured, finish, shaped
+from steep.report.charts.rows import Rows, finite, grouped, means, some
+from steep.report.charts.style import altair, by_label, finish, plot
 
-_PANELS = (("energy", "mean energy (nats)"), ("loss", "mean loss (nats)"), ("accuracy_percent", "accuracy (%)"))
+_PANELS = {"energy": "mean energy (nats)", "loss": "mean loss (nats)", "accuracy_percent": "accuracy (%)"}
 
 
 def tables(rows: Rows) -> dict[str, Rows]:
     """The mean over shifts and seeds at each step, where every shift has that step; and each shift by itself."""
     every = some(rows, "energy-steps")
+    names = ("label", "shift", "severity", "seed", "step", "energy", "loss")
     shifts = [
-        {
-            "label": row["label"],
-            "shift": row["shift"],
-            "severity": row["severity"] or 0,
-            "seed": row["seed"],
-            "step": row["step"],
-            "energy": row["energy"],
-            "loss": row["loss"],
-            "accuracy_percent": 100 * row["accuracy"],
-        }
+        {**{name: row[name] for name in names}, "accuracy_percent": 100 * row["accuracy"]}
         for row in every
         if finite(row, "energy", "loss")
     ]
-    means = []
-    for label in dict.fromkeys(row["label"] for row in every):
-        runs = {(row["shift"], row["severity"], row["seed"]) for row in every if row["label"] == label}
-        for step in sorted({row["step"] for row in shifts if row["label"] == label}):
-            group = [row for row in shifts if (row["label"], row["step"]) == (label, step)]
-            if len(group) == len(runs):  # a mean over a part of the shifts would be another thing
-                numbers = {name: mean(group, name) for name, _ in _PANELS}
-                means.append({"label": label, "step": step, "runs": len(group), **numbers})
-    return {"mean": means, "shifts": shifts}
+    averages = []
+    for (label,), group in grouped(every, "label").items():
+        runs = grouped(group, "shift", "severity", "seed")
+        for (step,), of_step in sorted(grouped([r for r in shifts if r["label"] == label], "step").items()):
+            if len(of_step) == len(runs):  # a mean over a part of the shifts would be another thing
+                averages.append({"label": label, "step": step, "runs": len(of_step), **means(of_step, *_PANELS)})
+    return {"mean": averages, "shifts": shifts}
 
 
-def chart(rows: Rows) -> Any:
+def chart(rows: Rows, records: dict[str, Rows]) -> Any:
     """Three panels: means over the shifts, of a lone method also the shifts; dashed is the source model."""
     alt = altair()
-    every, records = some(rows, "energy-steps"), tables(rows)
+    every, averages, shifts = some(rows, "energy-steps"), records["mean"], records["shifts"]
     labels = list(dict.fromkeys(row["label"] for row in every))
-    colour = coloured(alt, labels)
-    steppers = [label for label in labels if _moves(records["shifts"], label)]
-    alone = steppers[0] if len(steppers) == 1 else None
+    colour, shape = by_label(labels)
+    steppers = [label for label in labels if _moves(shifts, label)]
+    thin = [row for row in shifts if [row["label"]] == steppers]  # of several methods, every shift would be a tangle
+    # a method that takes no step is a level, drawn across
+    moving = [row for row in averages if _moves(averages, row["label"])]
+    level = [row for row in averages if row not in moving]
     panels = []
-    for name, title in _PANELS:
+    for name, title in _PANELS.items():
         x = alt.X("step:Q", title="adaptation steps").axis(tickMinStep=1, format="d")
         y = alt.Y(f"{name}:Q", title=title).scale(zero=False)
-        # a method that takes no step is a level, drawn across
-        moving = [row for row in records["mean"] if _moves(records["mean"], row["label"])]
-        level = [row for row in records["mean"] if row not in moving]
-        tip = ["label:N", "step:Q", alt.Tooltip(f"{name}:Q", format=".4g"), "runs:Q"]
-        thick = alt.Chart(alt.Data(values=moving)).encode(x=x, y=y, color=colour, tooltip=tip)
+        tip = f"label:N, step:Q, {name}:Q .4g"
+        thick = {"x": x, "y": y, "color": colour, "tip": f"{tip}, runs:Q"}
         layers = [
-            thick.mark_line(strokeWidth=2.5),
-            thick.mark_point(size=45).encode(shape=shaped(alt, labels)),
-            alt.Chart(alt.Data(values=level))
-            .mark_rule(strokeWidth=2, strokeDash=[6, 4])
-            .encode(y=y, color=colour, tooltip=tip),
+            plot("line", moving, {"strokeWidth": 2.5}, **thick),
+            plot("point", moving, {"size": 45}, shape=shape, **thick),
+            plot("rule", level, {"strokeWidth": 2, "strokeDash": [6, 4]}, f"{tip}, runs:Q", y=y, color=colour),
         ]
-        if alone:  # of several methods, every shift would be a tangle
-            group = [row for row in records["shifts"] if row["label"] == alone]
-            layers.append(
-                alt.Chart(alt.Data(values=group))
-                .mark_line(strokeWidth=1, opacity=0.35)
-                .encode(
-                    x=x, y=y, color=colour, detail=["shift:N", "severity:N", "seed:N"], tooltip=["shift:N", *tip[:3]]
-                )
-            )
+        if thin:
+            look, each = {"strokeWidth": 1, "opacity": 0.35}, ["shift:N", "severity:N", "seed:N"]
+            layers.append(plot("line", thin, look, f"shift:N, {tip}", x=x, y=y, color=colour, detail=each))
         panels.append(alt.layer(*layers).properties(title=title.split(" (")[0].capitalize(), width=205, height=220))
-    runs = {(row["shift"], row["severity"]) for row in every}
-    gone = len(every) - len(records["shifts"])
+    runs, gone = grouped(every, "shift", "severity"), len(every) - len(shifts)
     notes = [
-        f"mean over {len(runs)} shifts; dashed: a model that takes no steps" + ("; thin: each shift" if alone else "")
+        f"mean over {len(runs)} shifts; dashed: a model that takes no steps" + ("; thin: each shift" if thin else ""),
+        f"{gone} points are not finite and not drawn" if gone else "",
     ]
-    notes += [f"{gone} points are not finite and not drawn"] if gone else []
     return finish(
         alt.hconcat(*panels, spacing=28),
         every,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,27 +53,30 @@ def figures(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
     >>> list(figures([{"analysis": "calibration", "data": "digits-c", "model": "wrn-10-1", "label": "tea"}]))
     ['calibration digits-c wrn-10-1']
     """
-    parted: dict[tuple[Any, ...], Rows] = {}
-    for row in rows:
-        key = (row["analysis"], *(row.get(name) for name in _FIGURE))
-        label = row.get("label") if row["analysis"] in _ONE_METHOD else None
-        parted.setdefault((*key, label), []).append(row)
     named: dict[str, Rows] = {}
-    for key, group in parted.items():
-        words = [str(word) for word in (key[0], *key[2:5], key[-1]) if word]
-        name = " ".join(words)
-        while name in named:  # the same data and model, other weights or another run
-            name += "′"
-        named[name] = group
+    for (analysis, *key), group in grouped(rows, "analysis", *_FIGURE).items():
+        for label, part in grouped(group, *(["label"] if analysis in _ONE_METHOD else [])).items():
+            name = " ".join(str(word) for word in (analysis, *key[1:4], *label) if word)
+            while name in named:  # the same data and model, other weights or another run
+                name += "′"
+            named[name] = part
     return named
 
 
+def grouped(rows: Iterable[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], Rows]:
+    """Group rows by some of their values, in the order they come."""
+    groups: dict[tuple[Any, ...], Rows] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(name) for name in names), []).append(row)
+    return groups
+
+
 def some(rows: Sequence[dict[str, Any]], analysis: str, part: str | None = None) -> Rows:
-    """Give the rows of one part; refuse none at all, and those of another analysis."""
+    """Give the rows of one part, a severity that is none as 0; refuse no rows, and those of another analysis."""
     strange = next((row.get("analysis") for row in rows if row.get("analysis") != analysis), analysis)
     if strange != analysis:
         raise InputError(f"chart {analysis}: expected rows of {analysis}, got some of {strange}")
-    of_part = [row for row in rows if part is None or row.get("part") == part]
+    of_part = [{**row, "severity": row.get("severity") or 0} for row in rows if part in (None, row.get("part"))]
     if not of_part:
         raise InputError(f"chart {analysis}: expected at least one row, got none. Run: steep analyze {analysis}")
     return of_part
@@ -85,13 +89,9 @@ def finite(row: dict[str, Any], *names: str) -> bool:
 
 def mean(rows: Iterable[dict[str, Any]], name: str) -> float:
     """Mean of one number over rows."""
-    values = [float(row[name]) for row in rows]
-    return math.fsum(values) / len(values)
+    return statistics.fmean(float(row[name]) for row in rows)
 
 
-def order(shifts: Iterable[str]) -> list[str]:
-    """Sort shifts as the benchmark does, others after it by name."""
-    from steep.report.paper import benchmark
-
-    place = {name: index for index, name in enumerate(benchmark())}
-    return sorted(set(shifts), key=lambda name: (place.get(name, len(place)), name))
+def means(rows: Rows, *names: str) -> dict[str, float]:
+    """Means of several."""
+    return {name: mean(rows, name) for name in names}

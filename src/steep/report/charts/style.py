@@ -7,6 +7,7 @@ from typing import Any
 
 from steep.errors import InputError, install_extra
 from steep.methods import METHODS, look_of
+from steep.report.charts.rows import Rows
 from steep.report.words import short
 
 COLOURS = {name: look_of(name).colour for name in METHODS}
@@ -19,28 +20,14 @@ REAL = "#222222"
 """Of real images, and of means over methods."""
 
 FAMILIES = {
-    "clean": ("clean",),
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"),
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "gaussian_blur"),
-    "weather": ("snow", "frost", "fog", "brightness", "spatter"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression", "saturate"),
+    "clean": ("#222222", "diamond", ("clean",)),
+    "noise": ("#D55E00", "circle", ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")),
+    "blur": ("#0072B2", "square", ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "gaussian_blur")),
+    "weather": ("#009E73", "triangle-up", ("snow", "frost", "fog", "brightness", "spatter")),
+    "digital": ("#CC79A7", "cross", ("contrast", "elastic_transform", "pixelate", "jpeg_compression", "saturate")),
+    "other": ("#E69F00", "triangle-down", ()),
 }
-FAMILY_COLOURS = {
-    "clean": "#222222",
-    "noise": "#D55E00",
-    "blur": "#0072B2",
-    "weather": "#009E73",
-    "digital": "#CC79A7",
-    "other": "#E69F00",
-}
-FAMILY_SHAPES = {
-    "clean": "diamond",
-    "noise": "circle",
-    "blur": "square",
-    "weather": "triangle-up",
-    "digital": "cross",
-    "other": "triangle-down",
-}
+"""Of each family of corruptions its colour, its shape and its members."""
 
 
 def family(shift: str) -> str:
@@ -49,7 +36,15 @@ def family(shift: str) -> str:
     >>> family("fog"), family("sketch")
     ('weather', 'other')
     """
-    return next((name for name, members in FAMILIES.items() if shift in members), "other")
+    return next((name for name, (_, _, members) in FAMILIES.items() if shift in members), "other")
+
+
+def by_family(records: Rows, title: str) -> tuple[Any, Any]:
+    """Colour and shape by the field `family`, of those that are there."""
+    alt = altair()
+    there = [name for name in FAMILIES if any(record["family"] == name for record in records)]
+    colours, shapes = (alt.Scale(domain=there, range=[str(FAMILIES[name][i]) for name in there]) for i in (0, 1))
+    return alt.Color("family:N", scale=colours, title=title), alt.Shape("family:N", scale=shapes, title=title)
 
 
 def spoken(name: str) -> str:
@@ -137,33 +132,47 @@ def shades(names: Sequence[str]) -> list[str]:
     return chosen
 
 
-def coloured(alt: Any, labels: Iterable[str], **options: Any) -> Any:
-    """Colour by the field `label`, each method as everywhere, in the order given."""
-    every = list(dict.fromkeys(labels))
-    scale = alt.Scale(domain=every, range=shades(every))
-    legend = alt.Legend(title=options.pop("title", "method"), symbolOpacity=1)
-    return alt.Color("label:N", scale=scale, legend=legend, **options)
+def by_label(labels: Iterable[str], title: str = "method") -> tuple[Any, Any]:
+    """Colour and shape by the field `label`, each method as everywhere; a print without colours can be read too."""
+    alt, every = altair(), list(dict.fromkeys(labels))
+    colours = alt.Scale(domain=every, range=shades(every))
+    shapes = alt.Scale(domain=every, range=[look_of(_method(label)).marker for label in every])
+    legend = alt.Legend(title=title, symbolOpacity=1)
+    return alt.Color("label:N", scale=colours, legend=legend), alt.Shape("label:N", scale=shapes, title=title)
 
 
-def shaped(alt: Any, labels: Iterable[str], **options: Any) -> Any:
-    """Shape by the field `label`, so that a print without colours can be read."""
-    every = list(dict.fromkeys(labels))
-    shapes = [look_of(_method(label)).marker for label in every]
-    return alt.Shape("label:N", title=options.pop("title", "method"), scale=alt.Scale(domain=every, range=shapes))
+def plot(mark: str, records: Rows | None, look: dict[str, Any] | None = None, tip: str = "", **channels: Any) -> Any:
+    """Draw records (None: those of the chart around it) as marks that look so.
+
+    `tip` has the fields that pointing at a mark shows, each with the format and the title it needs.
+
+    >>> chart = plot("bar", [{"gain": 1.5}], {"color": BLUE}, "gain:Q .2f", y="gain:Q")
+    >>> chart.to_dict()["mark"]["type"], chart.to_dict()["encoding"]["tooltip"][0]["format"]
+    ('bar', '.2f')
+    """
+    alt = altair()
+    base = alt.Chart() if records is None else alt.Chart(alt.Data(values=records))
+    chart = getattr(base, f"mark_{mark}")(**(look or {})).encode(**channels)
+    tips = [
+        alt.Tooltip(field, **dict(zip(("format", "title"), more, strict=False)))
+        for field, *more in (part.split(" ", 2) for part in tip.split(", ") if part)
+    ]
+    return chart.encode(tooltip=tips) if tips else chart
 
 
-def finish(chart: Any, rows: Sequence[dict[str, Any]], title: str, notes: Sequence[str], description: str) -> Any:
+def finish(chart: Any, rows: Rows, title: str, notes: Sequence[str], description: str) -> Any:
     """Title a chart with what it shows, on what it was measured and what is missing; describe it in words."""
     first = rows[0]
     what = [str(first[name]) for name in ("data", "model") if first.get(name)]
     if first.get("source"):
         what[0] += f" trained on {first['source']}"
-    commit = f"commit {short(first['commit'])}" if first.get("commit") else ""
-    made = [f"steep {first['steep']}" if first.get("steep") else "", commit]
-    on = [f"on {first['device']}" if first.get("device") else "", (first.get("when") or "")[:10]]
+    made = [(first.get("when") or "")[:10], f"steep {first['steep']}" if first.get("steep") else ""]
+    made += [f"commit {short(first['commit'])}" if first.get("commit") else ""]
     few = f"first {first['limit']} images of each set" if first.get("limit") else ""
-    run = f"run {first['run']}" if first.get("run") else ""
-    line = " · ".join(word for word in (run, ", ".join(what), few, *on, *made) if word)
-    head = {"text": title, "subtitle": [*notes, line], "frame": "bounds", "fontSize": 16}
+    run, device = (
+        f"{word} {first[name]}" if first.get(name) else "" for word, name in (("run", "run"), ("on", "device"))
+    )
+    line = " · ".join(filter(None, (run, ", ".join(what), few, device, *made)))
+    head = {"text": title, "subtitle": [*filter(None, notes), line], "frame": "bounds", "fontSize": 16}
     head |= {"subtitleColor": "#57606a", "subtitleFontSize": 11}
     return chart.properties(title=head, description=f"{title}. {description}")
