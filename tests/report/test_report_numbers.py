@@ -16,8 +16,8 @@ import pytest
 from test_report_page import SRC, Page
 
 from steep.report import page as page_module
-from steep.report.export import as_csv
 from steep.report.figures import Figure, of
+from steep.report.formats import records_as_csv
 from steep.report.page import html
 from steep.report.runs import read
 from steep.report.tables import Table, build
@@ -126,7 +126,7 @@ def drawn(table: Table, name: str) -> list[dict[str, str]]:
     """The records of a figure, through the CSV that is written beside it."""
     figure = next(figure for figure in of(table) if figure.name == name)
     ((_, records),) = figure.tables.items()
-    return list(csv.DictReader(io.StringIO(as_csv(records).decode())))
+    return list(csv.DictReader(io.StringIO(records_as_csv(records))))
 
 
 def test_energy_figures(table: Table, by_method: dict[str, Raw]) -> None:

@@ -9,7 +9,7 @@ from steep.bench.rows import Row
 from steep.report.charts import CHARTS
 from steep.report.figures import analysed
 from steep.report.formats import in_markdown
-from steep.report.summary import facts, facts_of_analyses
+from steep.report.summary import facts
 from steep.report.words import counted, number, plain, short, signed
 from tools.results_page.blocks import link, text_table
 from tools.results_page.evidence import Evidence
@@ -27,7 +27,7 @@ def analyses_page(rows: Sequence[Row], plates: Plates | None) -> str:
         own_rows = [row for row in rows if row["analysis"] == name]
         if not own_rows:
             continue
-        known = facts_of_analyses(own_rows)
+        known = facts((), own_rows)
         files = ", ".join(dict.fromkeys(plain(row.get("run", "")) for row in own_rows))
         images = sorted({int(r["n"]) for r in own_rows if isinstance(r.get("n"), int) and r.get("part") != "bin"})
         about = [f"{len(own_rows):,} rows", f"n = {counted(images)}", *(known.get(what, "") for what in _ABOUT)]
@@ -112,7 +112,7 @@ def _files(evidence: Evidence, home: Path) -> Iterator[str]:
     """Link every file of rows, with its digest, when it was made, on what and from which commit."""
     files: list[tuple[str, int, str, Path | None, dict[str, str]]] = []
     for source in evidence.runs.sources:
-        known = facts(source.rows) if source.rows else facts_of_analyses(source.analyses)
+        known = facts(source.rows, source.analyses)
         count = len(source.rows) + len(source.analyses)
         files.append((source.name, count, source.sha256, source.file, known))
     files += [(*other, {}) for other in evidence.others]

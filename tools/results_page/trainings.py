@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
 from steep import recipes
 from steep.bench.rows import Row
-from steep.report.rerun import toml, word
+from steep.report.rerun import toml
 from steep.report.words import plain
 from steep.training import TrainingSpec
 
@@ -51,7 +52,9 @@ def retrain(row: Row) -> str | None:
         return None
     usual, spec = _flat(TrainingSpec.from_recipe(str(name)).identity()), decisive(row)
     changed = {key: spec[key] for key in sorted(spec) if spec[key] != usual.get(key)}
-    return " ".join([f"steep train {name}", *(f"--set {word(f'{key}={_set(v)}')}" for key, v in changed.items())])
+    return " ".join(
+        [f"steep train {name}", *(f"--set {shlex.quote(f'{key}={_set(v)}')}" for key, v in changed.items())]
+    )
 
 
 def _set(value: Any) -> str:

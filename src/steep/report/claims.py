@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from steep import recipes
 from steep.bench.rows import Row
 from steep.report.figures import energy_points
-from steep.report.noise import Measured, Point, accuracy, calibrated, places, weighted
+from steep.report.noise import Measured, Point, accuracy, bars_of, calibration_error, places, weighted
 from steep.report.paper import CLEAN, SUBJECT, methods
 from steep.report.tables import MCE, MEAN, Line, Table
 from steep.report.words import number
@@ -150,11 +150,12 @@ def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
 
 def _better_calibrated(table: Table, subject: Line, *, than: str) -> Finding | None:
     other = line_of(table, than)
-    ours, theirs = (None if line is None else calibrated(every_place(table, line)) for line in (subject, other))
-    if ours is None or theirs is None or other is None:
+    both = [bars_of(every_place(table, line)) for line in (subject, other) if line is not None]
+    errors = [calibration_error(bars, seeds) for bars, seeds in both if bars is not None]
+    if len(errors) < 2:
         return None
-    here = f"{number(ours.expected.value)} against {number(theirs.expected.value)}"
-    return Finding([theirs.expected - ours.expected], here)
+    ours, theirs = errors
+    return Finding([theirs - ours], f"{number(ours.value)} against {number(theirs.value)}")
 
 
 def _keeps_clean(table: Table, subject: Line) -> Finding | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +13,7 @@ from steep.errors import InputError, install_extra, unknown
 from steep.files import writing
 from steep.report.charts.style import altair
 from steep.report.figures import Figure, analysed, of
-from steep.report.formats import harmless
+from steep.report.formats import records_as_csv
 from steep.report.runs import Runs
 from steep.report.tables import build
 from steep.report.words import slug
@@ -63,7 +61,8 @@ def _write(figures: Iterable[Named], folder: Path, kinds: Sequence[str]) -> Iter
     for words, where, figure in figures:
         name = free(file_name(words), taken)
         for table, records in figure.tables.items():
-            yield put(folder / f"{name}-{file_name(table)}.csv" if table else folder / f"{name}.csv", as_csv(records))
+            path = folder / (f"{name}-{file_name(table)}.csv" if table else f"{name}.csv")
+            yield put(path, records_as_csv(records).encode())
         if makers:
             spec = {"title": {"text": figure.title, "subtitle": where, "anchor": "start"}, **figure.spec()}
             for kind, make in makers.items():
@@ -75,20 +74,6 @@ def put(path: Path, content: bytes) -> Path:
     with writing(path) as file:
         file.write(content)
     return path
-
-
-def as_csv(records: Sequence[dict[str, Any]]) -> bytes:
-    """Write records as CSV: one column for each name, text kept from being taken for a formula.
-
-    >>> as_csv([{"method": "=tea", "gain": 1.5}])
-    b"method,gain\\n'=tea,1.5\\n"
-    """
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    names = list(dict.fromkeys(name for record in records for name in record))
-    lines.writerow(names)
-    lines.writerows([harmless(record.get(name)) for name in names] for record in records)
-    return out.getvalue().encode()
 
 
 def render(form: str) -> Callable[[dict[str, Any]], bytes]:

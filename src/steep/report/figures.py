@@ -146,7 +146,7 @@ def _energies(table: Table) -> list[Record]:
 
 def _energy_chart(records: list[Record]) -> Any:
     alt, colours = altair(), _colour(records, legend=None)
-    y = alt.Y("method:N", sort=_sorted(records, "after"), title=None)
+    y = alt.Y("method:N", sort=_sorted(records, lambda record: record["after"]), title=None)
     tip = "method:N, before:Q .3f, after:Q .3f"
     x = alt.X("before:Q", title="mean energy: ○ before, ● after").scale(zero=False)
     line = plot("rule", records, {"strokeWidth": 3, "opacity": 0.5}, x=x, x2="after:Q", y=y, color=colours)
@@ -191,7 +191,7 @@ def _reliability_chart(records: list[Record]) -> Any:
     )
     dashed = {"color": GREY, "strokeDash": [4, 3], "interpolate": "linear"}
     ideal = plot("line", None, dashed, x="ideal:Q", y="ideal:Q")
-    panel = alt.layer(bars, gap, ideal, data=alt.Data(values=filled)).properties(width=CELL, height=CELL)
+    panel = alt.layer(bars, gap, ideal, data={"values": filled}).properties(width=CELL, height=CELL)
     return panel.facet(facet=alt.Facet("method:N", sort=names, title=None), columns=5)
 
 
@@ -253,7 +253,7 @@ def _measured_memory(table: Table) -> str:
 def _memory_chart(records: list[Record]) -> Any:
     alt = altair()
     both = {
-        "y": alt.Y("method:N", sort=_sorted(records, "gib")[::-1], title=None),
+        "y": alt.Y("method:N", sort=_sorted(records, lambda record: -record["gib"]), title=None),
         "x": alt.X("gib:Q", title="peak memory (GiB)"),
         "tip": "method:N, gib:Q .2f GiB",
     }
@@ -330,8 +330,8 @@ def _colour(records: Sequence[Record], **options: Any) -> Any:
     return altair().Color("method:N", title=None, sort=names, **options).scale(domain=names, range=shades(names))
 
 
-def _sorted(records: Sequence[Record], name: str) -> list[str]:
-    return [record["method"] for record in sorted(records, key=lambda record: record[name])]
+def _sorted(records: Sequence[Record], key: Callable[[Record], float]) -> list[str]:
+    return [record["method"] for record in sorted(records, key=key)]
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:

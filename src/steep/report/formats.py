@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from steep.metrics import SeedSummary
-from steep.report.tables import SPEED, Line, Table
+from steep.report.tables import GROUP, SPEED, Line, Table
 from steep.report.words import MISSING, number, plain, signed
 
 _LATEX = {
@@ -101,32 +101,35 @@ def latex(tables: Sequence[Table]) -> str:
 
 def as_csv(tables: Sequence[Table]) -> str:
     """Write tables in long form: one line for each number, with everything that says what it is."""
-    out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n")
-    about = (
-        *("data", "source", "model", "weights", "weights_sha256", "protocol", "delta", "batch_size"),
-        *("size", "channels", "limit", "precision"),
-    )
-    run = ("steps", "episodic", "guard")
-    numbers = ("mean", "sd", "n", "paper", "difference")
-    write.writerow([*about, "severities", "method", "setting", "predict", *run, "hyper", "column", *numbers])
+    records = []
     for table in tables:
+        about = {name: table.spec.get(name) for name in GROUP}
+        about["severities"] = " ".join(map(str, table.severities))
         for line in table.lines:
+            names = {"method": line.name, "setting": line.setting, "predict": line.predict}
+            run = {name: line.spec.get(name) for name in ("steps", "episodic", "guard")}
+            hyper = json.dumps(line.spec.get("hyper") or {}, sort_keys=True)
             for column in table.columns:
                 value = line.values[column]
-                ours = value.ours
-                numbers_of_ours = (ours.mean, ours.sd, ours.n) if ours else (None, None, None)
-                write.writerow(
-                    [
-                        *(harmless(table.spec.get(name)) for name in about),
-                        " ".join(map(str, table.severities)),
-                        *(harmless(text) for text in (line.name, line.setting, line.predict)),
-                        *(harmless(line.spec.get(name)) for name in run),
-                        json.dumps(line.spec.get("hyper") or {}, sort_keys=True),
-                        harmless(column),
-                        *(_exact(n) for n in (*numbers_of_ours, value.paper, value.difference)),
-                    ]
-                )
+                ours = vars(value.ours) if value.ours else {}
+                numbers = {**{n: ours.get(n) for n in ("mean", "sd", "n")}, "paper": value.paper}
+                numbers["difference"] = value.difference
+                exact = {name: _exact(number) for name, number in numbers.items()}
+                records.append({**about, **names, **run, "hyper": hyper, "column": column, **exact})
+    return records_as_csv(records)
+
+
+def records_as_csv(records: Sequence[dict[str, Any]]) -> str:
+    """Write records as CSV: one column for each name, text kept from being taken for a formula.
+
+    >>> records_as_csv([{"method": "=tea", "gain": 1.5}])
+    "method,gain\\n'=tea,1.5\\n"
+    """
+    out = io.StringIO()
+    names = list(dict.fromkeys(name for record in records for name in record))
+    lines = csv.DictWriter(out, names, lineterminator="\n")
+    lines.writeheader()
+    lines.writerows({name: harmless(value) for name, value in record.items()} for record in records)
     return out.getvalue()
 
 
@@ -134,10 +137,8 @@ FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {"markdown": markdown, "l
 """The formats by name."""
 
 
-def _exact(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else "NaN" if math.isnan(value) else repr(round(value, 6))
+def _exact(value: float | None) -> float | str | None:
+    return value if value is None or isinstance(value, int) else "NaN" if math.isnan(value) else round(value, 6)
 
 
 def harmless(value: Any) -> Any:

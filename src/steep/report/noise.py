@@ -166,16 +166,6 @@ def _by_image(by_seed: Mapping[Point, Mapping[int, Row]], weights: Mapping[Point
     return shares
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Expected and maximum calibration error of some answers, in percent, and how many there were."""
-
-    expected: Measured
-    maximum: Measured
-    worst: int  # answers in the bin that the maximum is of
-    n: int
-
-
 def pooled_bars(bars: Sequence[Mapping[str, Any]]) -> Reliability | None:
     """Take the bins of several sets as those of one; None where they hold no answer."""
     bins = pooled(bars)
@@ -186,35 +176,28 @@ def pooled_bars(bars: Sequence[Mapping[str, Any]]) -> Reliability | None:
     return Reliability(edges=edges, counts=counts, confidence=confidence, accuracy=right)
 
 
-def calibrated(points: Mapping[Point, Sequence[Row]], bins: str = "calibration") -> Calibration | None:
-    """Calibration errors of all points as one set, over the seeds that every point has; None where a bin is missing.
+def bars_of(points: Mapping[Point, Sequence[Row]], bins: str = "calibration") -> tuple[Reliability | None, int]:
+    """Pool the bins of all points, over the seeds that every point has, and count these; None where bins are missing.
 
     `bins` names the bins of a row: `calibration` are 15, `reliability` 10, as in the published code.
     """
     by_seed = whole_seeds(points)
-    rows = [row for seeds in by_seed.values() for row in seeds.values()]
-    return calibration([row.get(bins) for row in rows], len(next(iter(by_seed.values())))) if rows else None
+    bars = [row.get(bins) for seeds in by_seed.values() for row in seeds.values()]
+    known = [bar for bar in bars if bar is not None]
+    seeds = len(next(iter(by_seed.values()), ()))
+    return pooled_bars(known) if known and len(known) == len(bars) else None, seeds
 
 
-def calibration(bars: Sequence[Mapping[str, Any] | None], seeds: int = 1) -> Calibration | None:
-    """Pool bins, and take their mean and largest gap between confidence and accuracy.
+def calibration_error(bars: Reliability, seeds: int = 1) -> Measured:
+    """Expected calibration error, in percent.
 
     Where the same images were answered with several seeds, their answers are no more independent than those of one.
 
-    >>> bars = {"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}
-    >>> errors = calibration([bars])
-    >>> round(errors.expected.value, 6), round(errors.maximum.value, 6), errors.worst
-    (15.0, 30.0, 25)
+    >>> bars = pooled_bars([{"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}])
+    >>> round(calibration_error(bars).value, 6)
+    15.0
     """
-    whole = [bar for bar in bars if bar is not None]
-    one = pooled_bars(whole) if whole and len(whole) == len(bars) else None
-    if one is None:
-        return None
-    bins = [part for part in zip(one.counts, one.gaps, one.accuracy, strict=True) if part[0]]
-    total = sum(one.counts)
+    parts = zip(bars.counts, bars.accuracy, strict=True)
     # as long as no bin changes sides, the error is a sum of right answers, of which each bin's are binomial
-    spread = math.sqrt(seeds * math.fsum(count * right * (1 - right) for count, _, right in bins)) / total
-    count, gap, right = max(bins, key=lambda part: part[1])
-    likely = (right * count + 1) / (count + 2)  # three right answers of three do not make the fourth one sure
-    maximum = Measured(100 * gap, 100 * math.sqrt(seeds * likely * (1 - likely) / count))
-    return Calibration(Measured(100 * one.ece, 100 * spread), maximum, count, total)
+    spread = math.sqrt(seeds * math.fsum(count * right * (1 - right) for count, right in parts)) / sum(bars.counts)
+    return Measured(100 * bars.ece, 100 * spread)

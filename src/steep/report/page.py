@@ -30,7 +30,7 @@ from steep.report.heatmap import heat_map
 from steep.report.paper import CLEAN
 from steep.report.rerun import command, recipe
 from steep.report.runs import Source
-from steep.report.summary import facts, facts_of_analyses, headline
+from steep.report.summary import facts, headline
 from steep.report.tables import ECE, MCE, MEAN, SMALLER_IS_BETTER, SPEED, Table
 from steep.report.words import MISSING, number, plain, signed
 from steep.version import __version__
@@ -78,7 +78,7 @@ def html(
         title=title,
         groups=groups,
         analyses=further,
-        facts=facts(rows) if rows else facts_of_analyses(analyses),
+        facts=facts(rows, analyses),
         notes=notes,
         strips=[(name, png) for name, png in pictures if sample_pictures.is_png(png)],
         sources=sources,

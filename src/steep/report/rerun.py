@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,12 +22,14 @@ _RUN = ("steps", "episodic", "predict", "guard")
 def command(table: Table, number: int = 1) -> str:
     """Give the command line that runs the recipe."""
     nothing = [
-        f"--set {word(f'{_label(line)}.{name}=none')}"
+        f"--set {shlex.quote(f'{_label(line)}.{name}=none')}"
         for line in table.lines
         for name, value in sorted((line.spec.get("hyper") or {}).items())
         if value is None and _default(line, name) is not None
     ]
-    weights = f"--weights {word(str(table.spec['weights']))}.safetensors" if table.spec.get("weights_sha256") else ""
+    weights = (
+        f"--weights {shlex.quote(str(table.spec['weights']))}.safetensors" if table.spec.get("weights_sha256") else ""
+    )
     words = ["steep bench", f"again-{number}.toml", f"--store runs/again-{number}", weights, *dict.fromkeys(nothing)]
     return " ".join(word for word in words if word)
 
@@ -112,8 +114,3 @@ def toml(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return "true" if value is True else "false" if value is False else repr(value)
-
-
-def word(text: str) -> str:
-    """Quote for a shell, where that is needed."""
-    return text if re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else "'" + text.replace("'", "'\"'\"'") + "'"

@@ -54,41 +54,32 @@ def lead(table: Table, first: Line, other: Line) -> Measured | None:
     return None if ours is None or theirs is None else ours - theirs
 
 
-def facts(rows: Sequence[Row]) -> dict[str, str]:
-    """Say what was run, on what, when, and which commit; what no row says is left out."""
-    specs = [row["spec"] for row in rows]
-    env = [row.get("env") or {} for row in rows]
+def facts(rows: Sequence[Row], analyses: Sequence[Row] = ()) -> dict[str, str]:
+    """Say what was run, on what, when, and which commit, of flat rows where there are no others; no empty word."""
+    flat = [_flat(row) for row in rows] or analyses
+    versions = [row.get("versions") or {"steep": row.get("steep")} for row in flat]
     seconds = [float(row["seconds"]) for row in rows if isinstance(row.get("seconds"), (int, float))]
     known = {
-        "data": _every(spec["data"] for spec in specs),
-        "model": _every(spec.get("model") for spec in specs),
-        "methods": _every(spec.get("label") or spec["method"] for spec in specs),
-        "cells": f"{len(rows):,}",
-        "images answered": f"{sum(int(row['n']) for row in rows):,}",
-        "when": _when(rows),
+        "analyses": "" if rows else _every(row["analysis"] for row in analyses),
+        "data": _every(row.get("data") for row in flat),
+        "model": _every(row.get("model") for row in flat),
+        "methods": _every(row.get("label") for row in flat if row.get("label") != "real"),
+        "cells": f"{len(rows):,}" if rows else "",
+        "images answered": f"{sum(int(row['n']) for row in rows):,}" if rows else "",
+        "when": _when(rows or analyses),
         "time in cells": _duration(sum(seconds)) if seconds else "",
-        "device": _every(e.get("device") for e in env),
-        "commit": _every(short(e["commit"]) for e in env if e.get("commit")),
-        "versions": _every(
-            f"{name} {version}" for e in env for name, version in sorted((e.get("versions") or {}).items())
-        ),
+        "device": _every(row.get("device") for row in flat),
+        "commit": _every(short(row["commit"]) for row in flat if row.get("commit")),
+        "versions": _every(f"{name} {v}" for every in versions for name, v in sorted(every.items()) if v),
     }
     return {name: value for name, value in known.items() if value}
 
 
-def facts_of_analyses(rows: Sequence[Row]) -> dict[str, str]:
-    """Say the same of flat rows, for a page that has no others."""
-    known = {
-        "analyses": _every(row["analysis"] for row in rows),
-        "data": _every(row.get("data") for row in rows),
-        "model": _every(row.get("model") for row in rows),
-        "methods": _every(row.get("label") for row in rows if row.get("label") != "real"),
-        "when": _when(rows),
-        "device": _every(row.get("device") for row in rows),
-        "commit": _every(short(row["commit"]) for row in rows if row.get("commit")),
-        "versions": _every(f"steep {row['steep']}" for row in rows if row.get("steep")),
-    }
-    return {name: value for name, value in known.items() if value}
+def _flat(row: Row) -> Row:
+    """Give a bench's row as an analysis would."""
+    spec, env = row["spec"], row.get("env") or {}
+    about = {"data": spec["data"], "model": spec.get("model"), "label": spec.get("label") or spec["method"]}
+    return {**about, "device": env.get("device"), "commit": env.get("commit"), "versions": env.get("versions")}
 
 
 def _every(values: Iterable[object]) -> str:

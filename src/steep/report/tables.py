@@ -16,7 +16,7 @@ from typing import Any
 from steep.bench.rows import Row, begun
 from steep.errors import InputError
 from steep.methods import SOURCE
-from steep.metrics import SeedSummary, mean_corruption_error, over_seeds
+from steep.metrics import SeedSummary, over_seeds
 from steep.report.noise import Point, pooled_bars
 from steep.report.paper import CLEAN, as_in_paper, figure, has_every_shift, in_order
 from steep.report.words import counted, declared, heading, plain, short
@@ -27,10 +27,12 @@ SMALLER_IS_BETTER = (MCE, ECE)
 ENOUGH = 1_000
 """Images of each set from which on the paper's figure, which is of all, stands beside ours: known to half a point."""
 
-_GROUP = (
+GROUP = (
     *("data", "source", "model", "weights", "weights_sha256", "protocol", "delta", "batch_size"),
     *("size", "channels", "limit", "precision"),
 )
+"""What the rows of one table have in common."""
+
 _VARIANT = ("method", "setting", "predict", "steps", "episodic", "guard")
 
 
@@ -137,7 +139,7 @@ def build(rows: Iterable[Row]) -> list[Table]:
         raise InputError("report: expected at least one row, got an empty store. Run: steep bench RECIPE --store STORE")
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in latest.values():
-        groups.setdefault(tuple(_hashable(row["spec"].get(name)) for name in _GROUP), []).append(row)
+        groups.setdefault(tuple(_hashable(row["spec"].get(name)) for name in GROUP), []).append(row)
     return [table for group in groups.values() for table in _Group(group, _twice(group, again)).tables()]
 
 
@@ -161,7 +163,7 @@ class _Group:
 
     def __init__(self, rows: Sequence[Row], notes: Sequence[str]) -> None:
         self.rows, self.notes = rows, notes
-        self.spec = {name: rows[0]["spec"].get(name) for name in _GROUP}
+        self.spec = {name: rows[0]["spec"].get(name) for name in GROUP}
         variants: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
             variants.setdefault(_variant(row), []).append(row)
@@ -172,6 +174,8 @@ class _Group:
         known = declared(self.spec["data"])
         self.shifts = tuple(in_order((s for s, _ in every if s != CLEAN), known.domains if known else ()))
         self.severities = tuple(sorted({severity for shift, severity in every if shift != CLEAN}))
+        self.few = self.spec["limit"] is not None and self.spec["limit"] < ENOUGH
+        self.where = {"data": self.spec["data"], "model": self.spec["model"], "source": self.spec["source"] or ""}
 
     def tables(self) -> list[Table]:
         """Make one table for each view of severities."""
@@ -182,50 +186,45 @@ class _Group:
 
     def table(self, view: tuple[int, ...]) -> Table:
         """Make the table of some severities."""
-        columns = ([CLEAN] if self.clean else []) + list(self.shifts)
-        if self.shifts:
-            columns += [MEAN, MCE]
-        columns += [ECE, SPEED]
+        averages = (MEAN, MCE) if self.shifts else ()
+        columns = (*((CLEAN,) if self.clean else ()), *self.shifts, *averages, ECE, SPEED)
         source = next((n for n, rows in self.variants.items() if rows[0]["spec"].get("method") == SOURCE), None)
         against = self._errors(source, view) if source is not None else {}
-        baseline = {shift: statistics.fmean(e.values()) for shift, e in against.items() if e}
-        lines = [self._line(name, view, columns, baseline) for name in self.variants]
-        return Table(
-            heading(self.spec, view), self._remarks(view), tuple(columns), tuple(lines), self.spec, view, self.shifts
-        )
+        baseline = {shift: statistics.fmean(errors.values()) for shift, errors in against.items() if errors}
+        lines = tuple(self._line(name, view, columns, baseline) for name in self.variants)
+        title = heading(self.spec, view)
+        return Table(title, self._remarks(view), columns, lines, self.spec, view, self.shifts)
 
     def _line(self, name: str, view: tuple[int, ...], columns: Sequence[str], baseline: Mapping[str, float]) -> Line:
         rows = self.variants[name]
         spec = rows[0]["spec"]
         errors = self._errors(name, view)
-        seeds = sorted({row["spec"].get("seed", 0) for row in rows})
+        seeds = tuple(sorted({row["spec"].get("seed", 0) for row in rows}))
         whole = [seed for seed in seeds if self.shifts and all(seed in errors[shift] for shift in self.shifts)]
-        numbers = {shift: _summary(100 * (1 - error) for error in errors[shift].values()) for shift in self.shifts}
-        if self.clean:
-            clean = self._errors(name, (0,), (CLEAN,))[CLEAN]
-            numbers[CLEAN] = _summary(100 * (1 - error) for error in clean.values())
+        numbers = {shift: _summary(100 * (1 - e) for e in by_seed.values()) for shift, by_seed in errors.items()}
         per_seed = [{shift: errors[shift][seed] for shift in self.shifts} for seed in whole]
         numbers[MEAN] = _summary(100 * (1 - statistics.fmean(by_shift.values())) for by_shift in per_seed)
-        mces = [_mce(by_shift, baseline) for by_shift in per_seed]
-        numbers[MCE] = _summary(100 * mce for mce in mces if mce is not None)
+        compared = all(baseline.get(shift) for shift in self.shifts)
+        numbers[MCE] = _summary(
+            100 * statistics.fmean(error / baseline[shift] for shift, error in by_shift.items())
+            for by_shift in (per_seed if compared else ())
+        )
         numbers[ECE] = self._ece(rows, view, whole if self.shifts else seeds)
         speeds = [row["images_per_s"] for row in rows if "images_per_s" in row]
         numbers[SPEED] = SeedSummary(mean=statistics.fmean(speeds), sd=None, n=len(speeds)) if speeds else None
         values = {column: Value(numbers[column], self._paper(spec, column, view)) for column in columns}
         setting, predict = plain(spec.get("setting", "paper")), plain(spec.get("predict", ""))
-        return Line(name, spec.get("method", ""), setting, predict, tuple(seeds), values, spec, tuple(rows))
+        return Line(name, spec.get("method", ""), setting, predict, seeds, values, spec, tuple(rows))
 
-    def _errors(
-        self, name: str, view: tuple[int, ...], shifts: Sequence[str] | None = None
-    ) -> dict[str, dict[int, float]]:
+    def _errors(self, name: str, view: tuple[int, ...]) -> dict[str, dict[int, float]]:
         """Mean error over the severities of a view, by shift and seed; only where every severity is there."""
         means: dict[str, dict[int, float]] = {}
-        for shift in self.shifts if shifts is None else shifts:
+        for shift in (*self.shifts, CLEAN):
             means[shift] = {}
             for seed, points in self.points[name].items():
-                errors = [points[shift, severity] for severity in view if (shift, severity) in points]
-                if len(errors) == len(view):
-                    means[shift][seed] = statistics.fmean(errors)
+                places = [(shift, severity) for severity in ((0,) if shift == CLEAN else view)]
+                if all(place in points for place in places):
+                    means[shift][seed] = statistics.fmean(points[place] for place in places)
         return means
 
     def _ece(self, rows: Sequence[Row], view: tuple[int, ...], seeds: Sequence[int]) -> SeedSummary | None:
@@ -245,21 +244,11 @@ class _Group:
     def _paper(self, spec: Mapping[str, Any], column: str, view: tuple[int, ...]) -> float | None:
         """Find the paper's figure where ours is of the same thing: no other setting, sample or set of shifts."""
         same = spec.get("setting", "paper") == "paper" and spec.get("label") in (None, "", spec["method"])
-        if not same or self._few() or not as_in_paper(spec) or column in (ECE, SPEED):
+        if not same or self.few or not as_in_paper(spec) or column in (ECE, SPEED):
             return None
         if column in (MEAN, MCE) and not has_every_shift(self.spec["data"], self.shifts):
             return None
-        return figure(
-            spec["method"],
-            column.lower(),
-            data=self.spec["data"],
-            model=self.spec["model"],
-            source=self.spec["source"] or "",
-            severities=view,
-        )
-
-    def _few(self) -> bool:
-        return self.spec["limit"] is not None and self.spec["limit"] < ENOUGH
+        return figure(spec["method"], column.lower(), **self.where, severities=view)
 
     def _mixed_images(self) -> bool:
         """Look for a shift of which two rows hold different images."""
@@ -275,55 +264,53 @@ class _Group:
         errors = self._errors(name, view)
         return any(seed not in errors[shift] for seed in self.points[name] for shift in self.shifts)
 
-    def _has_figures(self, view: tuple[int, ...]) -> bool:
-        where = {"data": self.spec["data"], "model": self.spec["model"], "source": self.spec["source"] or ""}
-        return any(figure(SOURCE, name, **where, severities=view) is not None for name in (MEAN, CLEAN))
-
     def _remarks(self, view: tuple[int, ...]) -> tuple[str, ...]:
-        spec = self.spec
-        batch = {None: None, 0: "the whole set in one batch"}.get(spec["batch_size"], f"batch {spec['batch_size']}")
-        first = f"first {spec['limit']:,} images of each set" if spec["limit"] else None
-        size = f"{spec['size']} pixels" if spec["size"] else None
-        delta = f"delta {spec['delta']}" if spec["delta"] is not None else None
-        how = [f"protocol {spec['protocol']}", batch, delta, size, first, spec["precision"]]
-        settings = sorted({row["spec"].get("setting", "paper") for row in self.rows})
-        env = [row.get("env") or {} for row in self.rows]
+        """Say how it was run and what a reader has to know; what does not apply is left out."""
+        spec, rows = self.spec, self.rows
+        batch = {None: "", 0: "the whole set in one batch"}.get(spec["batch_size"], f"batch {spec['batch_size']}")
+        how = [
+            f"protocol {spec['protocol']}",
+            batch,
+            f"delta {spec['delta']}" if spec["delta"] is not None else "",
+            f"{spec['size']} pixels" if spec["size"] else "",
+            f"first {spec['limit']:,} images of each set" if spec["limit"] else "",
+            spec["precision"],
+        ]
+        env = [row.get("env") or {} for row in rows]
+        settings = sorted({row["spec"].get("setting", "paper") for row in rows})
         devices = sorted({str(e["device"]) for e in env if e.get("device")})
         commits = sorted({short(e["commit"]) for e in env if e.get("commit")})
         versions = sorted({str(e["versions"]["steep"]) for e in env if e.get("versions")})
-        images = sorted({int(row["n"]) for row in self.rows})
+        images = counted(sorted({int(row["n"]) for row in rows}))
         weights = f"{spec['weights']} ({spec['weights_sha256'][:12]})" if spec["weights_sha256"] else spec["weights"]
-        remarks = [
-            "accuracy in percent; " + ", ".join(str(part) for part in how if part),
-            f"settings: {', '.join(settings)}; weights {weights}",
-            f"{len(self.rows)} cells, n = {counted(images)} images each; "
-            f"on {', '.join(devices) or 'an unknown device'}"
+        bad = sum(bool(row.get("nonfinite")) for row in rows)
+        undone = sum(int(row.get("undone") or 0) for row in rows)
+        shares = begun(rows)
+        partial = ", ".join(name for name in self.variants if self._unfinished(name, view))
+        others = not self.few and not all(as_in_paper(row["spec"]) for row in rows)
+        printed = others and any(figure(SOURCE, c, **self.where, severities=view) is not None for c in (MEAN, CLEAN))
+        cut = spec["limit"] and any(self._paper(row["spec"], MEAN, view) is not None for row in rows)
+        known = {  # whether each is so
+            "accuracy in percent; " + ", ".join(str(part) for part in how if part): True,
+            f"settings: {', '.join(settings)}; weights {weights}": True,
+            f"{len(rows)} cells, n = {images} images each; on {', '.join(devices) or 'an unknown device'}"
             + (f"; commit {', '.join(commits)}" if commits else "")
-            + (f"; steep {', '.join(versions)}" if versions else ""),
-        ]
-        if len(versions) > 1 or len(commits) > 1:
-            remarks.append("rows of several versions of steep stand side by side: a difference may be the code's")
-        if not any(row["spec"].get("method") == SOURCE for row in self.rows):
-            remarks.append("mCE needs the source model's rows, which are not here")
-        bad = sum(bool(row.get("nonfinite")) for row in self.rows)
-        if bad:
-            remarks.append(f"{bad} cells answered with NaN or infinity, which counts as wrong")
-        undone = sum(int(row.get("undone") or 0) for row in self.rows)
-        if undone:
-            remarks.append(f"the guard undid {undone:,} steps")
-        if shares := begun(self.rows):
-            remarks.append(f"a part of a bench: {shares} have run so far; averages are over the shifts that are here")
-        if self._mixed_images():
-            remarks.append("not all methods saw the same images of a shift: their files changed between runs")
-        if partial := [name for name in self.variants if self._unfinished(name, view)]:
-            remarks.append(f"not finished: {', '.join(partial)}; averages are over the seeds that are whole")
-        others = {row["spec"]["method"] for row in self.rows if not as_in_paper(row["spec"])}
-        if others and not self._few() and self._has_figures(view):
-            remarks.append("no figure of the paper where batch, steps, size or rates are not the paper's")
-        if spec["limit"] and any(self._paper(row["spec"], MEAN, view) is not None for row in self.rows):
-            remarks.append("the paper's figures are of whole sets: what learns along a stream has had more of it there")
-        from_rows = sorted({note for row in self.rows for note in row.get("notes", ())})
-        return tuple(map(plain, (*remarks, *from_rows, *self.notes)))
+            + (f"; steep {', '.join(versions)}" if versions else ""): True,
+            "rows of several versions of steep stand side by side: a difference may be the code's": len(versions) > 1
+            or len(commits) > 1,
+            "mCE needs the source model's rows, which are not here": all(
+                row["spec"].get("method") != SOURCE for row in rows
+            ),
+            f"{bad} cells answered with NaN or infinity, which counts as wrong": bad,
+            f"the guard undid {undone:,} steps": undone,
+            f"a part of a bench: {shares} have run so far; averages are over the shifts that are here": shares,
+            "not all methods saw the same images of a shift: their files changed between runs": self._mixed_images(),
+            f"not finished: {partial}; averages are over the seeds that are whole": partial,
+            "no figure of the paper where batch, steps, size or rates are not the paper's": printed,
+            "the paper's figures are of whole sets: what learns along a stream has had more of it there": cut,
+        }
+        from_rows = sorted({note for row in rows for note in row.get("notes", ())})
+        return tuple(map(plain, (*(text for text, so in known.items() if so), *from_rows, *self.notes)))
 
 
 def _summary(values: Iterable[float]) -> SeedSummary | None:
@@ -332,20 +319,6 @@ def _summary(values: Iterable[float]) -> SeedSummary | None:
     if not all(map(math.isfinite, every)):
         return SeedSummary(mean=math.nan, sd=None, n=len(every))
     return over_seeds(every) if every else None
-
-
-def _mce(errors: Mapping[str, float], source: Mapping[str, float]) -> float | None:
-    """Mean corruption error of errors that are means over severities; None where the source model has none to compare.
-
-    >>> _mce({"fog": 0.25, "snow": 0.25}, {"fog": 0.5, "snow": 0.25})
-    0.75
-    """
-    if not errors or any(not source.get(name) for name in errors):
-        return None
-    if not all(map(math.isfinite, errors.values())):
-        return math.nan
-    ours, theirs = ({name: {1: by_shift[name]} for name in errors} for by_shift in (errors, source))
-    return mean_corruption_error(ours, theirs)
 
 
 def _refuse_broken(row: Row) -> None:

@@ -7,13 +7,15 @@ ten bins, as in the published code. That averages the errors of batches; ours ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from steep import recipes
 from steep.bench.rows import Row
+from steep.metrics import Reliability
 from steep.report.claims import decide, line_of
-from steep.report.noise import Calibration, Measured, calibrated, calibration, places, whole_seeds
+from steep.report.noise import Measured, bars_of, calibration_error, places, pooled_bars, whole_seeds
 from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Table
 from steep.report.words import model_title, number
@@ -26,6 +28,33 @@ _SETS = {
     "clean": f"CIFAR-10, clean images · {model_title(MODEL)}",
     "corrupted": f"{named(DATA, severities=(5,))}, 15 corruptions as one set · {model_title(MODEL)}",
 }
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Expected and maximum calibration error of some answers, in percent, and how many there were."""
+
+    expected: Measured
+    maximum: Measured
+    worst: int  # answers in the bin that the maximum is of
+    n: int
+
+
+def calibration(bars: Reliability | None, seeds: int = 1) -> Calibration | None:
+    """Take the mean and the largest gap between confidence and accuracy; None where there are no bins.
+
+    >>> bars = pooled_bars([{"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}])
+    >>> errors = calibration(bars)
+    >>> round(errors.expected.value, 6), round(errors.maximum.value, 6), errors.worst
+    (15.0, 30.0, 25)
+    """
+    if bars is None:
+        return None
+    bins = [part for part in zip(bars.counts, bars.gaps, bars.accuracy, strict=True) if part[0]]
+    count, gap, right = max(bins, key=lambda part: part[1])
+    likely = (right * count + 1) / (count + 2)  # three right answers of three do not make the fourth one sure
+    maximum = Measured(100 * gap, 100 * math.sqrt(seeds * likely * (1 - likely) / count))
+    return Calibration(calibration_error(bars, seeds), maximum, count, sum(bars.counts))
 
 
 @dataclass(frozen=True)
@@ -77,10 +106,10 @@ def _bench(tables: Sequence[Table], kind: str) -> _Measured | None:
             line = line_of(table, name)
             points = {} if line is None else places(line, (5,), clean=kind == "clean")
             whole = {"clean"} if kind == "clean" else set(benchmark())
-            errors = calibrated(points, BINS) if {shift for shift, _ in points} == whole else None
+            errors = calibration(*bars_of(points, BINS)) if {shift for shift, _ in points} == whole else None
             if errors is not None:
                 known[name] = errors
-                finer |= {name: fifteen} if (fifteen := calibrated(points)) is not None else {}
+                finer |= {name: fifteen} if (fifteen := calibration(*bars_of(points))) is not None else {}
                 rows[name] = [row for seeds in whole_seeds(points).values() for row in seeds.values()]
         if len(known) == len(COMPARED):
             size = rows[SUBJECT][0]["n"]
@@ -109,7 +138,7 @@ def _analysed(analyses: Sequence[Row], kind: str) -> _Measured | None:
                 "counts": [bar["n"] for bar in bins],
                 **{what: [bar[what] or 0.0 for bar in bins] for what in ("confidence", "accuracy")},
             }
-            calibrated_bars = calibration([bars], row["seeds"])
+            calibrated_bars = calibration(pooled_bars([bars]), row["seeds"])
             if calibrated_bars is not None and row["ece"] == row["ece"]:  # answers that are not finite have no bins
                 measured[name] = calibrated_bars
         if len(measured) < len(errors):

@@ -15,8 +15,8 @@ _LINES = {
     "energy_before": ("test images, before", GREY),
     "energy_after": ("test images, after", RED),
     "energy_samples": ("samples", BLUE),
-    "entropy": ("entropy", GREEN),
     "loss": ("loss", AMBER),
+    "entropy": ("entropy", GREEN),
 }
 
 

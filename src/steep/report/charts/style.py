@@ -151,7 +151,7 @@ def plot(mark: str, records: Rows | None, look: dict[str, Any] | None = None, ti
     ('bar', '.2f')
     """
     alt = altair()
-    base = alt.Chart() if records is None else alt.Chart(alt.Data(values=records))
+    base = alt.Chart() if records is None else alt.Chart({"values": records})
     chart = getattr(base, f"mark_{mark}")(**(look or {})).encode(**channels)
     tips = [
         alt.Tooltip(field, **dict(zip(("format", "title"), more, strict=False)))
