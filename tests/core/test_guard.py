@@ -25,6 +25,7 @@ QUICK = {
     "eta": {"novelty": 2.0},
     "eata": {"novelty": 2.0},
     "deyo": {"margin": 9.0, "drop": -1.0},
+    "rdumb": {"novelty": 2.0},
 }
 MOVING = [name for name, method in steep.METHODS.items() if method.moves]
 
@@ -188,11 +189,12 @@ class Shy(nn.Module):
 @pytest.mark.parametrize("guard", ["skip", "recover"])
 def test_a_step_that_always_raises_does_not_end_the_stream(method, guard, monkeypatch):
     adapter = adapter_for(method, Shy(), guard=guard)
-    normal = steep.adapt(net(), "source" if method == "pl" else "bn")  # pl has the source's statistics
+    normal = adapter_for(method)
     with pytest.warns(SteepWarning) as told:
         answers = [adapter(images(seed=s)) for s in range(3)]
     assert len(told) == 1
-    assert all(torch.equal(answers[s], normal(images(seed=s))) for s in range(3))
+    for s in range(3):
+        assert torch.equal(answers[s], normal.method.predict(normal._state, images(seed=s)))
     assert adapter.last.skipped == "the step raised RuntimeError('no, thank you')"
     assert (adapter.last.used, adapter.last.undone) == (0, 3)
     before = adapter.state_dict()

@@ -33,13 +33,16 @@ HYPER = {
     "shot": {"threshold": 0.5},
     "eta": {"margin_classes": None, "margin": 0.8, "novelty": 0.9},
     "eata": {"margin_classes": None, "margin": 0.8, "novelty": 0.9},
+    "rdumb": {"margin_classes": None, "margin": 0.8, "novelty": 0.9, "lr": 0.01, "every": 4},
     "sar": {"margin_classes": None, "margin": 0.7},
     "deyo": {"margin": 0.8, "drop": 0.0, "lr": 1e-2},
+    "roid": {"temperature": 1.0},
+    "cmf": {"temperature": 1.0, "noise": 40.0},
     "dua": {"images": 60, "copies": 8},
     "tea": {"sgld_steps": 2, "buffer_size": 64},
     "tea-fast": {"sgld_steps": 2, "chains": 7, "buffer_size": 64},
 }
-DIGITS = ("shot", "tent", "eata", "sar", "tea")  # compared in float64 too: that they agree is then no rounding
+DIGITS = ("shot", "tent", "eata", "sar", "roid", "tea")  # compared in float64 too: that they agree is then no rounding
 
 
 def batch(index: int, dtype: torch.dtype) -> Tensor:

@@ -21,6 +21,7 @@ from torch import nn
 import steep
 from nets import Counted, images, net
 from steep.core.method import Method, Need
+from steep.core.run.contexts import fresh_casts
 from steep.errors import NothingToAdaptError
 
 RULES: list[Callable[[Case], None]] = []
@@ -189,12 +190,27 @@ def predicts_when_it_says(case: Case) -> None:
     x = images()
     adapter = case.adapter()
     assert adapter.predict == adapter.method.predicts
-    with case.autocast(), torch.no_grad():
-        after = case.adapter(predict="after")
-        assert torch.equal(after(x), after.model(x).float()), "'after' is not the adapted model's answer"
-        before = case.adapter(predict="before")
-        expected = before.model(x).float()
-        assert torch.equal(before(x), expected), "'before' is not the answer of the model before the update"
+    with case.autocast():
+        after = case.adapter(predict="after")(x)
+        assert torch.equal(after, answer(case, x, steps=int(case.kind.moves))), "'after' is not the answer after it"
+        before = case.adapter(predict="before")(x)
+        assert torch.equal(before, answer(case, x, steps=0)), "'before' is not the answer before the update"
+
+
+@torch.no_grad()
+def answer(case: Case, x: torch.Tensor, *, steps: int) -> torch.Tensor:
+    """What the method answers after some steps: of one that has the state they led to, and has seen other images."""
+    walks, answers = case.adapter(), case.adapter()
+    case.run(answers, [5])
+    with fresh_casts():
+        with torch.enable_grad():
+            for _ in range(steps):
+                walks.method.step(walks._state, x)
+        answers._state.restore(walks._state.snapshot())
+        logits = answers.method.predict(answers._state, x).float()
+        if case.kind.predict is Method.predict:
+            assert torch.equal(logits, answers.model(x).float()), "it does not answer with its model"
+    return logits
 
 
 @rule

@@ -19,6 +19,7 @@ QUICK = {
     "eta": {"novelty": 2.0, "lr": 1e-2},
     "eata": {"novelty": 2.0, "lr": 1e-2},
     "deyo": {"margin": 2.0, "drop": -1.0, "lr": 1e-2},
+    "rdumb": {"novelty": 2.0, "lr": 1e-2, "every": 2},
     "tea": {"sgld_steps": 3, "buffer_size": 64},
 }
 PAIRS = [

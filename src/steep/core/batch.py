@@ -27,6 +27,12 @@ def mean(values: Tensor, where: Tensor | None = None) -> Tensor:
     return both[:-1].view(sums.shape) / both[-1].detach().clamp_min(1)
 
 
+def scaled(values: Tensor) -> Tensor:
+    """Shift and stretch the values (B,) of a batch to [0, 1]; all 0 if they are the same."""
+    low, high = first(values, size(values)).aminmax()
+    return (values - low) / torch.where(high > low, high - low, 1)
+
+
 def count(where: Tensor) -> Tensor:
     """How many images a mask chooses."""
     return total(where.sum())
@@ -94,6 +100,14 @@ def spread(chosen: Tensor, where: Tensor) -> Tensor:
     values = chosen.new_full((len(where), *chosen.shape[1:]), float("nan"))
     values[where] = chosen
     return values
+
+
+def prior_corrected(logits: Tensor) -> Tensor:
+    """Multiply each logit by K · the smoothed mean prediction of its class: all by 1 where the classes are even."""
+    prior = mean(logits.softmax(dim=1))
+    classes = len(prior)
+    smooth = max(1 / size(logits), 1 / classes) / prior.max()
+    return logits * classes * (prior + smooth) / (1 + smooth * classes)
 
 
 class MovingAverage:

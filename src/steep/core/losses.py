@@ -22,9 +22,28 @@ def energy(logits: Tensor, labels: Tensor | None = None) -> Tensor:
 
 def entropy(logits: Tensor) -> Tensor:
     """Shannon entropy, in nats, of each image's softmax prediction."""
+    return soft_cross_entropy(logits, logits)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy −Σ_k q_k log p_k of each image's prediction p to the prediction q that other logits make."""
     log_p = widen(logits).log_softmax(dim=1)
     finite = log_p.masked_fill(log_p.isneginf(), 0)  # a class ruled out, by a logit of −inf, adds 0 · log 0 = 0
-    return -(log_p.exp() * finite).sum(dim=1)
+    return -(widen(targets).softmax(dim=1) * finite).sum(dim=1)
+
+
+def symmetric_cross_entropy(logits: Tensor, others: Tensor) -> Tensor:
+    """Half the cross-entropy each way: gradients flow into both."""
+    return (soft_cross_entropy(logits, others) + soft_cross_entropy(others, logits)) / 2
+
+
+def soft_likelihood_ratio(logits: Tensor) -> Tensor:
+    """Score −Σ_k p_k log (p_k / (1 − p_k)), whose gradient does not vanish for sure predictions as entropy's does.
+
+    Probabilities are cut at 0.99, where the gradient ends.
+    """
+    p = widen(logits).softmax(dim=1).clamp_max(0.99)
+    return -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)
 
 
 def widen(logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Updates that methods share: one step down a loss, and the gradient at the worst point nearby."""
+"""Updates that methods share: one step down a loss, and ways to move weights without a gradient."""
 
 from __future__ import annotations
 
@@ -95,3 +95,39 @@ def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None
     finally:
         with torch.no_grad():
             torch._foreach_copy_(list(params), before)
+
+
+@torch.no_grad()
+def average(weights: Sequence[Tensor], others: Sequence[Tensor], keep: float) -> None:
+    """Weights ← keep · weights + (1 − keep) · others, in place."""
+    torch._foreach_lerp_(list(weights), list(others), 1 - keep)
+
+
+@contextmanager
+def exchanged(weights: Sequence[Tensor], others: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, both have each other's values; what happens to the ones happens to the others. For a second model.
+
+    A gradient must not be taken through a forward pass from before it: the weights of that are no longer there.
+    """
+    _exchange(weights, others)
+    try:
+        yield
+    finally:
+        _exchange(weights, others)
+
+
+@torch.no_grad()
+def _exchange(weights: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+    before = [w.detach().clone() for w in weights]
+    torch._foreach_copy_(list(weights), list(others))
+    torch._foreach_copy_(list(others), before)
+
+
+@torch.no_grad()
+def recover(optimizer: torch.optim.Optimizer, origin: Sequence[Tensor], where: Tensor) -> None:
+    """Bring back the parameters there were and forget every moment, where a flag on the device says so."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    for p, source in zip(params, origin, strict=True):
+        p.copy_(torch.where(where, source, p))
+        for moment in optimizer.state[p].values():
+            moment.masked_fill_(where, 0)

@@ -26,13 +26,16 @@ from steep.core.settings import Behaviour, Execution
 from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.alpha_bn import AlphaBN
 from steep.methods.bn import BN
+from steep.methods.cmf import Cmf
 from steep.methods.deyo import DeYO
 from steep.methods.dua import Dua
 from steep.methods.eata import Eata
 from steep.methods.energy import Energy
 from steep.methods.eta import Eta
 from steep.methods.pl import PL
+from steep.methods.rdumb import RDumb
 from steep.methods.registry import METHODS, find, look_of, register, register_installed
+from steep.methods.roid import Roid
 from steep.methods.sar import Sar
 from steep.methods.shot import Shot
 from steep.methods.source import Source
@@ -40,7 +43,11 @@ from steep.methods.tea import TEA
 from steep.methods.tea_fast import TeaFast
 from steep.methods.tent import Tent
 
-for _method in (Source, BN, AlphaBN, Dua, PL, Shot, Tent, Eta, Eata, Sar, DeYO, Energy, TEA, TeaFast):
+_PACKAGED: tuple[type[Method[Any]], ...] = (
+    *(Source, BN, AlphaBN, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
+    *(Sar, DeYO, Roid, Cmf, Energy, TEA, TeaFast),
+)
+for _method in _PACKAGED:
     register(_method)
 register_installed()
 

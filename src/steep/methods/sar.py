@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from steep.core.batch import MovingAverage, count, mean
@@ -15,7 +14,7 @@ from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
 from steep.core.losses import entropy
 from steep.core.method import Look, Method, Moment, Step
-from steep.core.optim import DescentState, backward, sgd, update, worst_nearby
+from steep.core.optim import DescentState, backward, recover, sgd, update, worst_nearby
 
 
 @dataclass
@@ -78,18 +77,11 @@ class Sar(Method[SarState]):
         average = MovingAverage(state.mean_entropy, momentum=0.9)
         average.update(loss.detach(), when=used > 0)
         collapsed = (used > 0) & (average.value < self.recover_below)
-        self.recover(state, collapsed)
+        recover(state.optimizer, state.origin, collapsed)
+        average.clear(collapsed)
         note = "recovered the source model: the entropy had collapsed"
         return Step(logits, loss.detach(), used, leap=collapsed, note=note, reason_if_unused="no reliable image")
 
     def passes(self, batch_size: int, images: int) -> float:
         """Two passes forward, two backward."""
         return 2 * super().passes(batch_size, images)
-
-    @torch.no_grad()
-    def recover(self, state: SarState, where: Tensor) -> None:
-        """Return to the source model and forget momentum and average, where a flag says so."""
-        for p, source in zip(state.model.adapted().values(), state.origin, strict=True):
-            p.copy_(torch.where(where, source, p))
-            state.optimizer.state[p]["momentum_buffer"].masked_fill_(where, 0)
-        MovingAverage(state.mean_entropy, momentum=0.9).clear(where)
