@@ -14,11 +14,11 @@ import torch
 
 from steep import corruptions
 from steep.corruptions.parameters import checked
-from steep.data.arrays import Images, Labels, as_images, read_npy, sha256, without_grey_axis
+from steep.data.arrays import Images, as_images, read_npy, sha256, without_grey_axis
 from steep.data.declaration import Decoded, Part
 from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN
-from steep.data.picture_files import PICTURES, class_names, natural, pictures
+from steep.data.picture_files import class_names, natural, pictures, pictures_in
 from steep.data.sources import classes_of
 from steep.errors import DataError, InputError
 from steep.files import file_sha256, read_json
@@ -210,21 +210,27 @@ def variant(
     """
     entry = entry_of(manifest, corruption, severity)
     known = tuple(classes) or tuple((manifest or {}).get("classes", ()))
-    arrays = _from_arrays(folder, name, corruption, severity, entry)
-    if arrays is not None:
-        images, labels = arrays
-        return Decoded(images[:limit], labels[:limit], known)
-    return _from_folders(folder, name, corruption, severity, limit, entry, known)
+    asked = (folder, name, corruption, severity, limit, entry, known)
+    return _from_arrays(*asked) or _from_folders(*asked)
 
 
 def _from_arrays(
-    folder: Path, name: str, corruption: str, severity: int, entry: dict[str, Any] | None
-) -> tuple[Images, Labels] | None:
+    folder: Path,
+    name: str,
+    corruption: str,
+    severity: int,
+    limit: int | None,
+    entry: dict[str, Any] | None,
+    classes: tuple[str, ...],
+) -> Decoded | None:
     """Read (5 N, H, W, C) arrays, severity 1 first; a subset of severities where the manifest says so."""
     file, severities = folder / f"{corruption}.npy", SEVERITIES
     if entry is not None and entry["file"].endswith(".npy"):
         file, severities = folder / entry["file"], tuple(entry["severities"])
-        _verify(file, entry["sha256"])
+        if not file.exists():
+            raise DataError(f"{file}: named in {MANIFEST} but not there. Run the same steep corrupt command again")
+        now = file.stat()
+        compare(file, entry["sha256"], _file_digest(file, now.st_size, now.st_mtime_ns))
     if not file.exists():
         return None
     if not (folder / "labels.npy").exists():
@@ -248,7 +254,7 @@ def _from_arrays(
             f"{expected.labels_sha256}, found {sha256(labels)}. Bring the published file"
         )
     at = severities.index(severity) * count
-    return images[at : at + count], labels
+    return Decoded(images[at : at + count][:limit], labels[:limit], classes)
 
 
 def _from_folders(
@@ -286,9 +292,8 @@ def _from_folders(
 
 def folder_files(folder: Path) -> list[Path]:
     """List the pictures of all class folders by their names: val_0, val_1, …"""
-    files = [file for name in class_names(folder) for file in (folder / name).iterdir()]
-    pictures = [file for file in files if file.suffix.lower() in PICTURES]
-    return sorted(pictures, key=lambda file: (natural(file), file.parent.name))
+    files = [file for name in class_names(folder) for file in pictures_in(folder / name)]
+    return sorted(files, key=natural)  # of equal names the first class comes first
 
 
 def target_sha256(target: Path) -> str:
@@ -308,13 +313,6 @@ def _check_sides(images: Images, name: str, where: str) -> None:
             f"{where}: expected pictures of shape {KNOWN[name].shape} as {KNOWN[name].title} has, got "
             f"{images.shape[1:]}. It is another set: move it out of the way"
         )
-
-
-def _verify(file: Path, expected: str) -> None:
-    if not file.exists():
-        raise DataError(f"{file}: named in {MANIFEST} but not there. Run the same steep corrupt command again")
-    now = file.stat()
-    compare(file, expected, _file_digest(file, now.st_size, now.st_mtime_ns))
 
 
 def compare(place: Path, expected: str, digest: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from steep.data.arrays import Images, Labels
 from steep.errors import InputError, unknown
@@ -112,3 +113,12 @@ class DataSet:
         count = self.parts[part].count
         validation = count // VALIDATION_EVERY
         return {"train": count - validation, "val": validation}.get(split, count) if self.domains else count
+
+
+def declared(name: str, *, layouts: tuple[Layout, ...]) -> DataSet:
+    """Read a declaration from `sets/NAME.toml`, whose keys are the fields of `DataSet`."""
+    facts = tomllib.loads((Path(__file__).parent / "sets" / f"{name}.toml").read_text(encoding="utf-8"))
+    parts = {key: Part(**part) for key, part in facts.pop("parts").items()}
+    official = tuple(Download(file=row["url"].rpartition("/")[2], **row) for row in facts.pop("official", ()))
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+    return DataSet(name=name, parts=parts, official=official, layouts=layouts, **fields)

@@ -133,10 +133,8 @@ def scratch(root: Path) -> Iterator[Path]:
     """Make a temporary folder, inside `root` where that can be written (same disk), else in the system's place."""
     try:
         make_folder(root)
-        folder = Path(tempfile.mkdtemp(prefix=".unpack-", dir=root))
+        place = tempfile.TemporaryDirectory(prefix=".unpack-", dir=root, ignore_cleanup_errors=True)
     except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="steep-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        place = tempfile.TemporaryDirectory(prefix="steep-", ignore_cleanup_errors=True)
+    with place as folder:
+        yield Path(folder)

@@ -18,39 +18,17 @@ from steep.data.arrays import Images
 from steep.errors import DataError
 
 
-class _Dtype:
-    """Stands in for numpy.dtype: remembers its name and ignores the rest."""
+class _StandIn:
+    """Stands in for numpy's arrays and types: remembers what it is made of and does nothing."""
 
-    def __init__(self, name: object = None, *_: object) -> None:
-        self.name = name
+    arguments: tuple[object, ...] = ()
+    state: Any = None
 
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-class _Array:
-    """Stands in for numpy.ndarray: remembers shape, dtype and bytes."""
-
-    def __init__(self, *_: object) -> None:
-        self.state: Any = None
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
 
     def __setstate__(self, state: object) -> None:
         self.state = state
-
-    def read(self, where: str) -> Images:
-        try:
-            _, shape, dtype, fortran, data = self.state
-            if isinstance(data, str):  # Python-2 strings read as latin-1
-                data = data.encode("latin-1")
-            if not (isinstance(dtype, _Dtype) and dtype.name in ("u1", b"u1") and not fortran):
-                raise ValueError("expected a C-order uint8 array")
-            return np.frombuffer(data, np.uint8).reshape(tuple(int(side) for side in shape))
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{where}: its array is not the plain uint8 one a CIFAR batch holds ({error})") from error
-
-
-def _reconstruct(*_: object) -> _Array:
-    return _Array()
 
 
 def _encode(text: object, encoding: object = "latin1") -> bytes:
@@ -60,10 +38,10 @@ def _encode(text: object, encoding: object = "latin1") -> bytes:
 
 
 _STAND_INS: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): _StandIn,
+    ("numpy", "dtype"): _StandIn,
+    ("numpy.core.multiarray", "_reconstruct"): _StandIn,
+    ("numpy._core.multiarray", "_reconstruct"): _StandIn,
     ("_codecs", "encode"): _encode,
 }
 
@@ -90,4 +68,17 @@ def read_batch(path: Path) -> dict[str, Any]:
     if not isinstance(batch, dict):
         raise DataError(f"{path}: expected a dictionary, got {type(batch).__name__}")
     names = {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in batch.items()}
-    return {key: value.read(str(path)) if isinstance(value, _Array) else value for key, value in names.items()}
+    return {key: _array(value, path) if isinstance(value, _StandIn) else value for key, value in names.items()}
+
+
+def _array(stored: _StandIn, path: Path) -> Images:
+    """Make the array that a stand-in remembers."""
+    try:
+        _, shape, dtype, fortran, data = stored.state
+        if isinstance(data, str):  # Python-2 strings read as latin-1
+            data = data.encode("latin-1")
+        if not isinstance(dtype, _StandIn) or dtype.arguments[:1] not in (("u1",), (b"u1",)) or fortran:
+            raise ValueError("expected a C-order uint8 array")
+        return np.frombuffer(data, np.uint8).reshape(tuple(int(side) for side in shape))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: its array is not the plain uint8 one a CIFAR batch holds ({error})") from error

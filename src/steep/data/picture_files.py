@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,13 +75,9 @@ def natural(path: Path) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
 
 
-def class_folders(folder: Path) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each class folder of `folder` by name with its pictures in natural order."""
-    for name in class_names(folder):
-        below = folder / name
-        inner = below / "images"  # Tiny-ImageNet's train folders have one more level
-        files = (inner if inner.is_dir() else below).iterdir()
-        yield name, sorted((file for file in files if file.suffix.lower() in PICTURES), key=natural)
+def pictures_in(folder: Path) -> list[Path]:
+    """List the picture files of a folder, picture 9 before picture 10."""
+    return sorted((file for file in folder.iterdir() if file.suffix.lower() in PICTURES), key=natural)
 
 
 def class_names(*folders: Path) -> tuple[str, ...]:
@@ -95,7 +91,10 @@ def from_class_folders(folder: Path, size: int | None = None, classes: Sequence[
 
     A folder with pictures that is none of `classes` is refused: its pictures have no label.
     """
-    files = dict(class_folders(folder)) if folder.is_dir() else {}
+    files = {}
+    for name in class_names(folder):
+        inner = folder / name / "images"  # Tiny-ImageNet's train folders have one more level
+        files[name] = pictures_in(inner if inner.is_dir() else folder / name)
     names = tuple(classes) or tuple(files)
     if strange := sorted(name for name in files if files[name] and name not in names):
         raise DataError(f"{folder}: expected pictures of {', '.join(names[:10])} …, found a folder {strange[0]!r} too")

