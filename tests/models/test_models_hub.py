@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import steep
 from steep.errors import InputError, NothingToAdaptError
 from steep.models import Normalized, normalized
-from steep.models.hub import InputSpec, input_spec
+from steep.models.normalisation import InputSpec, input_spec
 from steep.predicting import load_model
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -118,7 +118,7 @@ def test_any_size_and_channels(name, channels, size):
         ({"norm": "layer"}, 'norm: expected "batch" or "group", got \'layer\''),
         ({"norm": "group", "groups": 24}, "groups: expected a divisor of width 64, got 24"),
         ({"norm": "group", "groups": 0}, "groups: expected a divisor of width 64, got 0"),
-        ({"width": 0}, "width: expected at least 1, got 0"),
+        ({"width": 0}, "width: expected a whole number of at least 1, got 0"),
     ],
 )
 def test_bad_arguments(arguments, message):

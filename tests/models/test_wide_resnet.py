@@ -147,9 +147,9 @@ def test_gradient_reaches_every_parameter_and_the_image():
     [
         ({"depth": 29}, r"depth: expected 6n \+ 4 .*, got 29"),
         ({"depth": 4}, r"depth: expected 6n \+ 4 .*, got 4"),
-        ({"width": 0}, "width: expected at least 1, got 0"),
-        ({"num_classes": 0}, "num_classes: expected at least 1, got 0"),
-        ({"in_channels": -1}, "in_channels: expected at least 1, got -1"),
+        ({"width": 0}, "width: expected a whole number of at least 1, got 0"),
+        ({"num_classes": 0}, "num_classes: expected a whole number of at least 1, got 0"),
+        ({"in_channels": -1}, "in_channels: expected a whole number of at least 1, got -1"),
         ({"dropout": 1.0}, r"dropout: expected a probability in \[0, 1\), got 1.0"),
     ],
 )

@@ -5,7 +5,7 @@
 0.5
 """
 
-from steep.metrics.accuracy import SeedSummary, accuracy, average_accuracy, over_seeds
+from steep.metrics.accuracy import SeedSummary, accuracy, over_seeds
 from steep.metrics.calibration import (
     Reliability,
     brier_score,
@@ -14,8 +14,7 @@ from steep.metrics.calibration import (
     negative_log_likelihood,
     reliability,
 )
-from steep.metrics.corruption_error import corruption_errors, mean_corruption_error
-from steep.metrics.inputs import ErrorTable
+from steep.metrics.corruption_error import ErrorTable, average_accuracy, corruption_errors, mean_corruption_error
 from steep.metrics.ood import Detection, detection
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Accuracy of one set, of a corruption benchmark, and over seeds."""
+"""Accuracy of one set, and over seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from steep.errors import InputError
-from steep.metrics.inputs import ErrorTable, check_errors, check_predictions
+from steep.metrics.inputs import check_predictions
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
@@ -27,18 +27,6 @@ def accuracy(logits: Tensor, labels: Tensor) -> float:
     _, labels = check_predictions(logits, labels)
     # The logits as they came: argmax needs no conversion.
     return int((logits.argmax(dim=1) == labels).sum()) / len(labels)
-
-
-def average_accuracy(errors: ErrorTable) -> float:
-    """Accuracy averaged over all corruptions and severities, as in the appendix of the TEA paper.
-
-    AverAcc = 1 − 1/(C·S) Σ_c Σ_s E(c, s), where E is the top-1 error over the whole test set.
-
-    >>> average_accuracy({"fog": {1: 0.25, 5: 0.75}, "snow": {1: 0.0, 5: 0.5}})
-    0.625
-    """
-    rows = check_errors("errors", errors)
-    return 1 - statistics.fmean(error for row in rows.values() for error in row)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 from steep.errors import InputError
-
-ErrorTable = Mapping[str, Mapping[int, float]]
-"""Top-1 error rates in [0, 1]: corruption → severity → error over the whole test set."""
 
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -65,37 +59,3 @@ def check_predictions(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise InputError(f"labels: expected classes 0 to {classes - 1}, got {low} to {high}")
     # float64: a sum over a whole benchmark must not depend on how it was batched.
     return logits.detach().double(), labels.to(logits.device).long()
-
-
-def check_errors(name: str, errors: ErrorTable) -> dict[str, list[float]]:
-    """Return corruption → errors in order of severity, or say why the table is not a full C × S grid.
-
-    >>> check_errors("errors", {"fog": {5: 0.2, 1: 0.1}})
-    {'fog': [0.1, 0.2]}
-    >>> check_errors("errors", {"fog": {5: 20.0}})
-    Traceback (most recent call last):
-    steep.errors.InputError: errors['fog'][5]: expected an error rate in [0, 1], got 20.0; divide percent by 100
-    """
-    if not isinstance(errors, Mapping) or not all(isinstance(row, Mapping) for row in errors.values()):
-        raise InputError(
-            f"{name}: expected corruption → severity → error, such as {{'fog': {{5: 0.2}}}}, got {errors!r}"
-        )
-    if not errors or not all(errors.values()):
-        raise InputError(f"{name}: expected at least one corruption with at least one severity, got {dict(errors)}")
-    first = next(iter(errors))
-    severities = sorted(errors[first])
-    for corruption, row in errors.items():
-        # The paper's mean is over a full grid; a missing cell would silently weigh the others more.
-        if sorted(row) != severities:
-            raise InputError(
-                f"{name}[{corruption!r}]: expected severities {severities} as for {first!r}, got {sorted(row)}"
-            )
-        for severity, error in row.items():
-            if not hasattr(error, "__float__"):
-                raise InputError(f"{name}[{corruption!r}][{severity}]: expected an error rate in [0, 1], got {error!r}")
-            if not (math.isfinite(error) and 0 <= error <= 1):
-                raise InputError(
-                    f"{name}[{corruption!r}][{severity}]: expected an error rate in [0, 1], got {error}"
-                    + ("; divide percent by 100" if 1 < error <= 100 else "")
-                )
-    return {corruption: [float(row[s]) for s in severities] for corruption, row in errors.items()}

@@ -7,8 +7,7 @@ torch.Size([2, 10])
 """
 
 from steep.models import checkpoints
-from steep.models.hub import normalized
+from steep.models.normalisation import Normalized, normalized
 from steep.models.registry import MODELS, build
-from steep.models.wrap import Normalized
 
 __all__ = ["MODELS", "Normalized", "build", "checkpoints", "normalized"]

@@ -67,9 +67,9 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
         raise CheckpointError(f"{path}: expected a file of weights, got {why}") from error
     try:
         if payload[8:9] == b"{":  # 8 bytes of length, then a JSON header
-            checkpoint = _parse_safetensors(payload, path)
+            tensors, metadata = sealed.parse(payload)
         elif payload.startswith((b"PK\x03\x04", b"\x80")):  # a zip archive, or a bare pickle of old
-            checkpoint = _parse_torch(payload, path)
+            tensors, metadata = _parse_torch(payload, path)
         else:
             raise CheckpointError(
                 f"{path}: expected a safetensors or PyTorch file, got {len(payload)} bytes starting {payload[:4]!r}"
@@ -83,8 +83,10 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
             f"read as such ({type(error).__name__}: {detail}). A pickled model has to be saved again as "
             "its state_dict()"
         ) from error
-    _refuse_inflated(checkpoint.tensors, path)
-    return checkpoint
+    if not tensors:
+        raise CheckpointError(f"{path}: expected names and tensors, got no tensor at all")
+    _refuse_inflated(tensors, path)
+    return Checkpoint(tensors=dict(sorted(tensors.items())), metadata=dict(sorted(metadata.items())), name=str(path))
 
 
 def load(model: nn.Module, path: str | os.PathLike[str]) -> Mapping[str, str]:
@@ -113,11 +115,13 @@ def copy_weights(checkpoint: Checkpoint, model: nn.Module) -> None:
     """Copy weights that were read into the model, as `load` does."""
     state = _state(model)
     # Only counters can be missing after the comparison; they keep the model's own value.
-    model.load_state_dict({**state, **_matched(checkpoint, model)})
+    model.load_state_dict({**state, **check(checkpoint, model)})
 
 
-def check(checkpoint: Checkpoint, model: nn.Module) -> None:
-    """Raise `CheckpointError` where the names or shapes are not the model's, which may be on the meta device.
+def check(checkpoint: Checkpoint, model: nn.Module) -> dict[str, Tensor]:
+    """Give the tensors under the model's names; `CheckpointError` where those or the shapes are not the model's.
+
+    The model may be on the meta device.
 
     >>> with torch.device("meta"):
     ...     model = nn.Linear(2, 10**12)  # costs nothing there
@@ -126,11 +130,6 @@ def check(checkpoint: Checkpoint, model: nn.Module) -> None:
     steep.errors.CheckpointError: checkpoint does not fit Linear:
       2 of another shape, file for model: weight (4, 2) for (1000000000000, 2), bias (4,) for (1000000000000,)
     """
-    _matched(checkpoint, model)
-
-
-def _matched(checkpoint: Checkpoint, model: nn.Module) -> dict[str, Tensor]:
-    """Give the file's tensors under the model's names, or say what differs."""
     expected = model.state_dict()
     tensors = _rename(checkpoint.tensors, expected)
     problems = _differences(tensors, expected)
@@ -186,13 +185,6 @@ def save(
     return path
 
 
-def _parse_safetensors(payload: bytes, path: Path) -> Checkpoint:
-    tensors, metadata = sealed.parse(payload)
-    if not tensors:
-        raise CheckpointError(f"{path}: expected tensors, got a safetensors file without any")
-    return Checkpoint(tensors=dict(sorted(tensors.items())), metadata=dict(sorted(metadata.items())), name=str(path))
-
-
 class _Numpy:
     """Stands in for NumPy's scalars and arrays, which many training scripts save beside the weights.
 
@@ -216,7 +208,7 @@ _NUMPY_NAMES = (
 )
 
 
-def _parse_torch(payload: bytes, path: Path) -> Checkpoint:
+def _parse_torch(payload: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     # weights_only admits tensors and plain containers and nothing that runs; PyTorch 2.6 closed its last hole.
     try:
         with torch.serialization.safe_globals([(_Numpy, name) for name in _NUMPY_NAMES]):
@@ -229,11 +221,10 @@ def _parse_torch(payload: bytes, path: Path) -> Checkpoint:
                 'torch.save(content["state_dict"], NEW), with the key under which it keeps the weights'
             ) from error
         raise
-    metadata = content.get("metadata", {}) if isinstance(content, Mapping) else {}
-    if not isinstance(metadata, Mapping):
-        metadata = {}
-    strings = {k: v for k, v in metadata.items() if isinstance(k, str) and isinstance(v, str)}
-    return Checkpoint(tensors=_unwrap(content, path), metadata=strings, name=str(path))
+    metadata = content.get("metadata") if isinstance(content, Mapping) else None
+    entries = metadata.items() if isinstance(metadata, Mapping) else ()
+    strings = {key: value for key, value in entries if isinstance(key, str) and isinstance(value, str)}
+    return _unwrap(content, path), strings
 
 
 def _foreign_types(payload: bytes) -> list[str]:
@@ -265,9 +256,8 @@ def _unwrap(content: Any, path: Path) -> dict[str, Tensor]:
             break
         content = inner
     others = [key for key, value in content.items() if not isinstance(key, str) or not _is_plain(value)]
-    if others or not content:
-        got = f"other content under {_some(map(repr, others))}" if others else "no tensor at all"
-        raise CheckpointError(f"{path}: expected names and tensors, got {got}")
+    if others:
+        raise CheckpointError(f"{path}: expected names and tensors, got other content under {_some(map(repr, others))}")
     return {key: value.detach() for key, value in content.items()}
 
 

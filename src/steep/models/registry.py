@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from torch import nn
 
-from steep.errors import InputError, UnknownNameError, unknown
+from steep.errors import unknown
 from steep.models.resnet import DEPTHS, ResNet
 from steep.models.wide_resnet import WideResNet
 
@@ -92,12 +92,7 @@ def build(name: str, num_classes: int, *, in_channels: int = 3, **options: objec
         if match is None:
             raise unknown("model", str(name), [*MODELS, _ANY_WRN])
         info = _wrn(int(match[1]), int(match[2]))
-    for label, value in (("num_classes", num_classes), ("in_channels", in_channels)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{label}: expected a whole number of at least 1, got {value!r}")
     for option in options:
         if option not in info.options:
-            if not info.options:
-                raise UnknownNameError(f"unknown option {option!r} of {name}: it takes none")
             raise unknown(f"option of {name}", option, info.options)
     return info.make(num_classes=num_classes, in_channels=in_channels, **options)

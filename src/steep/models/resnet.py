@@ -106,9 +106,7 @@ class ResNet(nn.Module):
         super().__init__()
         if depth not in DEPTHS:
             raise InputError(f"depth: expected one of {', '.join(map(str, DEPTHS))}, got {depth}")
-        for name, value in (("width", width), ("num_classes", num_classes), ("in_channels", in_channels)):
-            if value < 1:
-                raise InputError(f"{name}: expected at least 1, got {value}")
+        check_sizes(width=width, num_classes=num_classes, in_channels=in_channels)
         make = _norm_maker(norm, groups, width)
         block, counts = DEPTHS[depth]
         self.conv1, self.bn1 = _conv(in_channels, width, 3), make(width)
@@ -123,9 +121,7 @@ class ResNet(nn.Module):
             stages.append(nn.Sequential(*blocks))
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.fc = nn.Linear(inputs, num_classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        init_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (B, in_channels, H, W) to logits (B, num_classes)."""
@@ -133,6 +129,20 @@ class ResNet(nn.Module):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))  # (B, 8·width·expansion, H/8, W/8)
         # A plain mean takes any image size and, unlike adaptive pooling, is deterministic on CUDA.
         return self.fc(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]
+
+
+def check_sizes(**sizes: object) -> None:
+    """Refuse what is no whole number of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InputError(f"{name}: expected a whole number of at least 1, got {size!r}")
+
+
+def init_convolutions(model: nn.Module) -> None:
+    """Draw the weights of every convolution (He et al., ICCV 2015)."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def _norm_maker(norm: str, groups: int, width: int) -> _MakeNorm:

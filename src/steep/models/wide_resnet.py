@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steep.errors import InputError
+from steep.models.resnet import check_sizes, init_convolutions
 
 
 class WideBlock(nn.Module):
@@ -76,9 +77,7 @@ class WideResNet(nn.Module):
         super().__init__()
         if depth < 10 or (depth - 4) % 6:
             raise InputError(f"depth: expected 6n + 4 with n ≥ 1 (10, 16, 22, 28, 34, 40, ...), got {depth}")
-        for name, value in (("width", width), ("num_classes", num_classes), ("in_channels", in_channels)):
-            if value < 1:
-                raise InputError(f"{name}: expected at least 1, got {value}")
+        check_sizes(width=width, num_classes=num_classes, in_channels=in_channels)
         if not 0 <= dropout < 1:
             raise InputError(f"dropout: expected a probability in [0, 1), got {dropout}")
         count = (depth - 4) // 6
@@ -89,9 +88,7 @@ class WideResNet(nn.Module):
         self.block3 = _Stage(count, w2, w3, stride=2, dropout=dropout)
         self.bn1 = nn.BatchNorm2d(w3)
         self.fc = nn.Linear(w3, num_classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        init_convolutions(self)
         nn.init.zeros_(self.fc.bias)
 
     def forward(self, x: Tensor) -> Tensor:

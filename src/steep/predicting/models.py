@@ -23,7 +23,7 @@ from steep import models, user_code
 from steep.data import default_root
 from steep.errors import CheckpointError, InputError, install_extra, unknown
 from steep.models import checkpoints
-from steep.models.hub import InputSpec, input_spec
+from steep.models.normalisation import InputSpec, input_spec
 
 
 @dataclass(frozen=True, kw_only=True)
