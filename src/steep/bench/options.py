@@ -17,22 +17,6 @@ CHOICES = ("method", "shift", "severity", "seed", "setting", "source")
 MOST_SEEDS = 10_000  # of one recipe; each is a run of every method on every shift
 
 
-class Kind(Constraint):
-    """Any value of one Python type."""
-
-    def __init__(self, kind: type, expected: str) -> None:
-        self.kind, self.expected = kind, expected
-
-    def normalise(self, value: Any) -> Any:
-        """Take it as it is."""
-        if not isinstance(value, self.kind):
-            raise ValueError
-        return value
-
-
-TEXT, TABLE = Kind(str, "a text"), Kind(dict, "a table")
-
-
 class Many(Constraint):
     """A list of values that all keep one constraint; a single one stands for a list of it."""
 

@@ -12,11 +12,11 @@ import torch
 from steep import corruptions, recipes, user_code
 from steep.bench import options
 from steep.bench.adapters import PRECISIONS
-from steep.bench.options import TABLE, TEXT, Many, check
+from steep.bench.options import Many, check
 from steep.bench.rows import file_of, read
 from steep.bench.sources import UNTRAINED, find_weights, missing_weights, weights_sha256
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
-from steep.core.constraints import Choice, Constraint, Real, Switch, Whole
+from steep.core.constraints import TABLE, TEXT, Choice, Constraint, Real, Switch, Whole
 from steep.core.settings import GUARDS
 from steep.data import NAMES, PROTOCOLS
 from steep.data.known import data_set

@@ -203,3 +203,24 @@ class Layers(Constraint):
         if not isinstance(value, Collection) or not value or not all(isinstance(kind, str) for kind in value):
             raise ValueError
         return tuple(sorted(value) if isinstance(value, (set, frozenset)) else value)
+
+
+class Kind(Constraint):
+    """Any value of one Python type.
+
+    >>> Kind(str, "a text").check("model", 3)
+    Traceback (most recent call last):
+    ValueError: model: expected a text, got 3
+    """
+
+    def __init__(self, kind: type, expected: str, *, optional: bool = False) -> None:
+        self.kind, self.expected, self.optional = kind, expected, optional
+
+    def normalise(self, value: Any) -> Any:
+        """Take it as it is."""
+        if not isinstance(value, self.kind):
+            raise ValueError
+        return value
+
+
+TEXT, TABLE = Kind(str, "a text"), Kind(dict, "a table")

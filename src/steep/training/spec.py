@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import types
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self
 
 from steep import recipes
+from steep.core.constraints import TEXT, Choice, Kind, Real, Whole, constraints_of, hyper
 from steep.errors import InputError
 
 Precision = Literal["auto", "bf16", "fp32"]
 Store = Literal["fp16", "fp32"]
 Border = Literal["zeros", "reflect"]
+
+_COUNT = Whole(least=1, optional=True)
+_SWITCH = Kind(bool, "true or false")
 
 # Keys that say how a run is watched and kept, not what comes out of it: a run may go on with others.
 _INCIDENTAL = ("recipe", "about", "store", "evaluate_every", "checkpoint_minutes", "compile")
@@ -29,62 +32,59 @@ class TrainingSpec:
     (0.9, 'auto')
     >>> TrainingSpec(recipe="mine", data="digits", model="wrn-10-1", epochs=0, batch_size=64, lr=0.1)
     Traceback (most recent call last):
-    steep.errors.InputError: recipe mine: epochs: expected 1 or more, got 0
+    steep.errors.InputError: recipe mine: epochs: expected a whole number of at least 1, got 0
     """
 
-    recipe: str  # its name, for people
-    about: str = ""
+    recipe: str = hyper(MISSING, TEXT)  # its name, for people
+    about: str = hyper("", TEXT)
 
-    data: str  # a name in steep.data.NAMES
-    train_split: str = "train"
-    test_split: str = "test"
-    size: int | None = None  # resize to size × size
-    channels: int | None = None  # 3 repeats the one plane of a grey set
-    domain: str | None = None  # of a set with domains
-    limit: int | None = None  # only the first so many pictures of each split
+    data: str = hyper(MISSING, TEXT)  # a name in steep.data.NAMES
+    train_split: str = hyper("train", TEXT)
+    test_split: str = hyper("test", TEXT)
+    size: int | None = hyper(None, _COUNT)  # resize to size × size
+    channels: int | None = hyper(None, _COUNT)  # 3 repeats the one plane of a grey set
+    domain: str | None = hyper(None, Kind(str, "a text", optional=True))  # of a set with domains
+    limit: int | None = hyper(None, _COUNT)  # only the first so many pictures of each split
 
-    model: str  # a name steep.models.build takes
+    model: str = hyper(MISSING, TEXT)  # a name steep.models.build takes
     model_options: Mapping[str, Any] = field(default_factory=dict)
 
-    epochs: int
-    batch_size: int
-    lr: float  # at its peak
-    warmup_epochs: float = 0.0  # the rate grows linearly over these, then falls as a half cosine to zero
-    momentum: float = 0.9
-    nesterov: bool = True
-    weight_decay: float = 0.0
-    label_smoothing: float = 0.0
-    pad: int = 0  # rows and columns around a picture, of which a random crop keeps as many pixels as before
-    border: Border = "zeros"  # what those show: black, or the picture mirrored at its edge ("reflect")
-    flip: bool = False  # mirror every second picture, at random
-    seed: int = 0
+    epochs: int = hyper(MISSING, Whole(least=1))
+    batch_size: int = hyper(MISSING, Whole(least=2))
+    lr: float = hyper(MISSING, Real(above=0))  # at its peak
+    warmup_epochs: float = hyper(0.0, Real(least=0))  # the rate grows linearly over these, then falls as a half cosine
+    momentum: float = hyper(0.9, Real(least=0))
+    nesterov: bool = hyper(True, _SWITCH)
+    weight_decay: float = hyper(0.0, Real(least=0))
+    label_smoothing: float = hyper(0.0, Real(least=0))
+    pad: int = hyper(0, Whole(least=0))  # rows and columns around a picture, of which a random crop keeps its old size
+    border: Border = hyper("zeros", Choice("zeros", "reflect"))  # black, or the picture mirrored at its edge
+    flip: bool = hyper(False, _SWITCH)  # mirror every second picture, at random
+    seed: int = hyper(0, Whole(least=0))
 
-    precision: Precision = "auto"  # auto: bf16 autocast on CUDA, fp32 elsewhere
-    channels_last: bool = True
-    compile: bool = False  # torch.compile, on CUDA alone
-    threads: int | None = None  # of the CPU; None: as many as torch would take
-    store: Store = "fp32"  # precision of the finished file
-    evaluate_every: int = 5  # epochs between looks at the test split; the last epoch always has one
-    checkpoint_minutes: float = 5.0
+    precision: Precision = hyper("auto", Choice("auto", "bf16", "fp32"))  # auto: bf16 autocast on CUDA, else fp32
+    channels_last: bool = hyper(True, _SWITCH)
+    compile: bool = hyper(False, _SWITCH)  # torch.compile, on CUDA alone
+    threads: int | None = hyper(None, _COUNT)  # of the CPU; None: as many as torch would take
+    store: Store = hyper("fp32", Choice("fp16", "fp32"))  # precision of the finished file
+    evaluate_every: int = hyper(5, Whole(least=1))  # epochs between looks at the test split; the last always has one
+    checkpoint_minutes: float = hyper(5.0, Real(least=0))
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for item in fields(self):
-            if item.name not in ("recipe", "model_options"):
-                value = _checked(f"recipe {self.recipe}: {item.name}", getattr(self, item.name), hints[item.name])
-                object.__setattr__(self, item.name, value)  # 1 becomes 1.0 where a float is meant
-        self._require("model_options", isinstance(self.model_options, Mapping), "a table")
-        for name, low in (("epochs", 1), ("batch_size", 2), ("evaluate_every", 1), ("pad", 0), ("seed", 0)):
-            self._require(name, getattr(self, name) >= low, f"{low} or more")
-        for name in ("size", "channels", "limit", "threads"):
-            self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "1 or more")
-        self._require("lr", self.lr > 0, "more than 0")
-        self._require("momentum", 0 <= self.momentum < 1, "0 to 1, without 1")
-        self._require("nesterov", not self.nesterov or self.momentum > 0, "false where momentum is 0")
-        self._require("weight_decay", self.weight_decay >= 0, "0 or more")
-        self._require("label_smoothing", 0 <= self.label_smoothing < 1, "0 to 1, without 1")
-        self._require("checkpoint_minutes", self.checkpoint_minutes >= 0, "0 or more")
-        self._require("warmup_epochs", 0 <= self.warmup_epochs < self.epochs, f"0 to epochs ({self.epochs})")
+        for name, constraint in constraints_of(type(self)).items():
+            try:
+                object.__setattr__(self, name, constraint.check(name, getattr(self, name)))
+            except ValueError as error:
+                raise InputError(f"recipe {self.recipe}: {error}") from None
+        for name, good, expected in (
+            ("model_options", isinstance(self.model_options, Mapping), "a table"),
+            ("momentum", self.momentum < 1, "less than 1"),
+            ("nesterov", not self.nesterov or self.momentum > 0, "false where momentum is 0"),
+            ("label_smoothing", self.label_smoothing < 1, "less than 1"),
+            ("warmup_epochs", self.warmup_epochs < self.epochs, f"less than epochs ({self.epochs})"),
+        ):
+            if not good:
+                raise InputError(f"recipe {self.recipe}: {name}: expected {expected}, got {getattr(self, name)!r}")
 
     @classmethod
     def from_recipe(cls, name: str, overrides: Mapping[str, Any] | None = None) -> Self:
@@ -124,24 +124,3 @@ class TrainingSpec:
         if not self.pad:
             plain["border"] = "zeros"  # there is none
         return {key: value for key, value in plain.items() if key not in _INCIDENTAL}
-
-    def _require(self, name: str, good: bool, expected: str) -> None:
-        if not good:
-            raise InputError(f"recipe {self.recipe}: {name}: expected {expected}, got {getattr(self, name)!r}")
-
-
-def _checked(where: str, value: Any, hint: Any) -> Any:
-    """Return the value if it is of the field's type; a whole number passes for a float."""
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise InputError(f"{where}: expected one of {', '.join(get_args(hint))}, got {value!r}")
-        return value
-    kinds = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
-    if value is None and type(None) in kinds:
-        return value
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) in kinds and value == value and value not in (float("inf"), float("-inf")):
-        return value
-    words = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
-    raise InputError(f"{where}: expected {words[kinds[0]]}, got {value!r}")
