@@ -19,6 +19,8 @@ BATCH, IMAGES = 200, 10_000  # of the stream whose cost is given
 # What a field of this name means in every method; a comment beside the field goes first.
 KNOBS = {
     "lr": "learning rate",
+    "loss": 'what is minimised: `"entropy"`, or with `"come"` the entropy of an opinion, which has room for doubt '
+    "([arXiv:2410.10894](https://arxiv.org/abs/2410.10894)); filters and weights stay",
     "params": "which parameters move",
     "statistics": 'BatchNorm normalises by the test `"batch"` or by the running statistics of the `"source"` model',
 }

@@ -45,6 +45,8 @@ def by_hand(images: np.ndarray, order: np.ndarray) -> np.ndarray:
 class HandDeyo:
     """Lee et al. 2024, equations 8 to 10: entropy below E, a drop of the label's probability, two weights."""
 
+    loss_of, slope_of = staticmethod(entropy), staticmethod(entropy_slope)  # what is minimised
+
     def __init__(self, net, optimizer, *, margin=0.5, e0=0.4, drop=0.2, seed=0) -> None:
         self.hand, self.optimizer, self.drop = Hand(net), optimizer, drop
         self.classes = net.fc.out_features
@@ -65,9 +67,9 @@ class HandDeyo:
             return int(reliable.sum()), 0, 0.0
         weight = 1 / np.exp(entropy(z) - self.e0) + 1 / np.exp(-difference)
         weight = np.where(chosen, weight, 0) / chosen.sum()
-        grads, _ = self.hand.backward(x, weight[:, None] * entropy_slope(z))
+        grads, _ = self.hand.backward(x, weight[:, None] * self.slope_of(z))
         self.optimizer.step(self.hand.params, only(grads))
-        return int(reliable.sum()), int(chosen.sum()), float((weight * entropy(z)).sum())
+        return int(reliable.sum()), int(chosen.sum()), float((weight * self.loss_of(z)).sum())
 
 
 @pytest.mark.parametrize(

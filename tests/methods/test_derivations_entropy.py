@@ -126,6 +126,8 @@ def test_tent_on_a_small_batch(n):
 class HandEta:
     """Niu et al. 2022: filters, weights, moving average and, where there is a Fisher matrix, its penalty."""
 
+    loss_of, slope_of = staticmethod(entropy), staticmethod(entropy_slope)  # what is minimised
+
     def __init__(self, net, *, e0, novelty, lr=LR, fisher=None, alpha=2000.0) -> None:
         self.hand, self.optimizer = Hand(net), Adam(lr)
         self.e0, self.novelty, self.fisher, self.alpha = e0, novelty, fisher, alpha
@@ -149,8 +151,8 @@ class HandEta:
         if not chosen.any():
             return chosen
         weight = np.where(chosen, np.exp(self.e0 - entropy(z)), 0) / chosen.sum()  # a constant: no gradient through it
-        grads = only(self.hand.backward(x, weight[:, None] * entropy_slope(z))[0])
-        self.loss = (weight * entropy(z)).sum()
+        grads = only(self.hand.backward(x, weight[:, None] * self.slope_of(z))[0])
+        self.loss = (weight * self.loss_of(z)).sum()
         for name in grads if self.fisher else ():
             moved = self.hand.params[name] - self.origin[name]
             self.loss += self.alpha * (self.fisher[name] * moved**2).sum()
@@ -301,6 +303,8 @@ def test_eata_tuned():
 class HandSar:
     """Niu et al. 2023: entropy of reliable images, gradient at θ + ρ g/‖g‖, momentum SGD from θ, recovery."""
 
+    loss_of, slope_of = staticmethod(entropy), staticmethod(entropy_slope)  # what is minimised
+
     def __init__(self, net, *, e0=E0_PAPER, lr=LR, radius=0.05, floor=0.2) -> None:
         self.hand = Hand(net)
         self.e0, self.lr, self.radius, self.floor = e0, lr, radius, floor
@@ -313,7 +317,7 @@ class HandSar:
 
     def gradient(self, x, chosen) -> dict[str, np.ndarray]:
         z = self.hand.logits(x)
-        return only(self.hand.backward(x, np.where(chosen[:, None], entropy_slope(z), 0) / chosen.sum())[0])
+        return only(self.hand.backward(x, np.where(chosen[:, None], self.slope_of(z), 0) / chosen.sum())[0])
 
     def update(self, x) -> tuple[int, int, float | None, bool]:
         """One step; images reliable at θ, also at θ + ρ g/‖g‖, the second loss, and whether it recovered."""
@@ -331,10 +335,10 @@ class HandSar:
         if not second.any():
             self.hand.params = here
             return int(first.sum()), 0, None, False
-        g, loss = self.gradient(x, second), h[second].mean()
+        g, loss, new = self.gradient(x, second), self.loss_of(self.hand.logits(x))[second].mean(), h[second].mean()
         self.hand.params = here
         self.optimizer.step(self.hand.params, g)
-        self.average = loss if self.average is None else 0.9 * self.average + 0.1 * loss
+        self.average = new if self.average is None else 0.9 * self.average + 0.1 * new
         recovered = bool(self.average < self.floor)
         if recovered:
             self.hand.params = dict(self.origin)

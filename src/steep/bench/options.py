@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from steep import recipes
-from steep.core.constraints import Constraint, Whole
+from steep.core.constraints import Constraint, Whole, added_later
 from steep.errors import InputError, UnknownNameError, unknown
 from steep.methods import make
 
@@ -103,14 +103,20 @@ def choices(only: Iterable[str]) -> dict[str, set[str]]:
 def hyper(where: str, name: str, setting: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Resolve every hyper-parameter of a method, by the constraints that its fields declare.
 
+    One that was added after rows were stored is left out where it is as it was before: they keep their keys.
+
     >>> hyper("here", "tent", "paper", {"lr": 1})["lr"]
     1.0
+    >>> [sorted(hyper("here", "tent", "paper", {"loss": loss})) for loss in ("entropy", "come")]
+    [['lr', 'params', 'statistics'], ['loss', 'lr', 'params', 'statistics']]
     """
     try:
-        method = make(name, setting, **settings)
+        usual, method = make(name, setting), make(name, setting, **settings)
     except (InputError, UnknownNameError) as error:
         raise type(error)(f"{where}: {error}") from error
-    return {field.name: getattr(method, field.name) for field in fields(method)}
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    as_before = {key for key in added_later(type(method)) if values[key] == getattr(usual, key)}
+    return {key: value for key, value in values.items() if key not in as_before}
 
 
 def changed_by_tuning(name: str) -> set[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-_KEY = "constraint"  # of a dataclass field's metadata
+_KEY, _LATER = "constraint", "added_later"  # of a dataclass field's metadata
 
 
 class Constraint(abc.ABC):
@@ -43,9 +43,18 @@ class Constraint(abc.ABC):
             raise ValueError(f"{name}: expected {expected}, got {value!r}") from None
 
 
-def hyper(default: Any, constraint: Constraint) -> Any:
-    """Declare a hyper-parameter: a dataclass field with a default and a constraint."""
-    return dataclasses.field(default=default, metadata={_KEY: constraint})
+def hyper(default: Any, constraint: Constraint, *, added_later: bool = False) -> Any:
+    """Declare a hyper-parameter: a dataclass field with a default and a constraint.
+
+    One that is `added_later` than rows of its method were stored is not part of a row while it has its default: the
+    row is then the one there was before, and has its key.
+    """
+    return dataclasses.field(default=default, metadata={_KEY: constraint, _LATER: added_later})
+
+
+def added_later(settings: type) -> set[str]:
+    """Name the hyper-parameters that are newer than stored rows."""
+    return {field.name for field in dataclasses.fields(settings) if field.metadata.get(_LATER)}
 
 
 def constraints_of(settings: type) -> dict[str, Constraint]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
 
@@ -49,3 +52,21 @@ def soft_likelihood_ratio(logits: Tensor) -> Tensor:
 def widen(logits: Tensor) -> Tensor:
     """Half precision becomes float32: sums of exponentials need the digits. Float64 stays."""
     return logits.float() if logits.element_size() < 4 else logits
+
+
+def opinion_entropy(logits: Tensor) -> Tensor:
+    """Entropy of an opinion: beliefs b_k = exp f_k / S, doubt u = K / S, S = Σ exp f + K (COME, arXiv:2410.10894).
+
+    That is a softmax with one more logit, ln K. The gradient turns the logits but does not lengthen them: their length
+    ‖f‖ is held, so no image can be made certain by scaling it up.
+    """
+    logits = widen(logits)
+    ruled_out = logits.isneginf()  # a class that the model never answers with
+    finite = logits.masked_fill(ruled_out, 0)
+    length = finite.norm(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
+    held = (finite * (length.detach() / length)).masked_fill(ruled_out, -math.inf)
+    return entropy(torch.cat([held, held.new_full((len(held), 1), math.log(held.shape[1]))], dim=1))
+
+
+LOSSES = {"entropy": entropy, "come": opinion_entropy}
+"""What a method that minimises entropy may minimise instead, by name."""

@@ -164,7 +164,7 @@ class Method(abc.ABC, Generic[S]):
 
     >>> from steep.methods import METHODS
     >>> METHODS["tent"](lr=1e-4)
-    Tent(lr=0.0001, params='norm', statistics='batch')
+    Tent(lr=0.0001, params='norm', statistics='batch', loss='entropy')
     """
 
     name: ClassVar[str]

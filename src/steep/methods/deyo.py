@@ -13,7 +13,7 @@ from steep.core.batch import count, mean
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
-from steep.core.losses import entropy
+from steep.core.losses import LOSSES, entropy
 from steep.core.method import Look, Method, Moment, Need, Step
 from steep.core.optim import DescentState, adam, descend, sgd
 from steep.core.patches import shuffled
@@ -50,6 +50,7 @@ class DeYO(Method[DeYOState]):
     patches: int = hyper(4, Whole(least=1))  # along each side of an image
     params: Params = hyper("norm", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
+    loss: str = hyper("entropy", Choice(*LOSSES))
 
     @classmethod
     def tuned(cls) -> Self:
@@ -65,15 +66,15 @@ class DeYO(Method[DeYOState]):
     def step(self, state: DeYOState, x: Tensor) -> Step:
         """A forward of the images, one of them shuffled, and the gradient of those that both filters choose."""
         logits = state.model(x)
-        h, p = entropy(logits), logits.detach().softmax(dim=1)
+        h, p = entropy(logits.detach()), logits.detach().softmax(dim=1)
         with torch.no_grad():
             p_shuffled = state.model(shuffled(x, self.patches, state.generator)).softmax(dim=1)
         label = p.argmax(dim=1, keepdim=True)
         drop = (p.gather(1, label) - p_shuffled.gather(1, label)).squeeze(1)
-        reliable = h.detach() < self.margin * math.log(p.shape[1])
+        reliable = h < self.margin * math.log(p.shape[1])
         chosen = reliable & (drop > self.drop)
-        weight = (self.weight_margin * math.log(p.shape[1]) - h.detach()).exp() + drop.exp()
-        loss, used = mean(weight * h, chosen), count(chosen)
+        weight = (self.weight_margin * math.log(p.shape[1]) - h).exp() + drop.exp()
+        loss, used = mean(weight * LOSSES[self.loss](logits), chosen), count(chosen)
         descend(state.optimizer, loss, when=used > 0)
         return Step(logits, loss.detach(), used, reason_if_unused="no reliable image that its shape decides")
 

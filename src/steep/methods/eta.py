@@ -13,7 +13,7 @@ from steep.core.batch import MovingAverage, count, mean
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
-from steep.core.losses import entropy
+from steep.core.losses import LOSSES, entropy
 from steep.core.method import Look, Method, Moment, Step
 from steep.core.optim import DescentState, adam, descend
 
@@ -45,6 +45,7 @@ class Eta(Method[EtaState]):
     momentum: float = hyper(0.9, Real(least=0, most=1))  # of the mean prediction
     params: Params = hyper("norm", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
+    loss: str = hyper("entropy", Choice(*LOSSES), added_later=True)
 
     @classmethod
     def tuned(cls) -> Self:
@@ -59,17 +60,17 @@ class Eta(Method[EtaState]):
     def step(self, state: EtaState, x: Tensor) -> Step:
         """Mean of exp(E0 − H) · H over the chosen images, plus the penalty of a subclass."""
         logits = state.model(x)
-        h = entropy(logits)
+        h = entropy(logits.detach())
         p = logits.detach().softmax(dim=1)
         e0 = self.margin * math.log(self.margin_classes or logits.shape[1])
         if state.mean_prediction is None:
             state.mean_prediction = MovingAverage.unset(p.new_empty(p.shape[1]))
         average = MovingAverage(state.mean_prediction, self.momentum)
         novel = cosine_similarity(average.value[None], p, dim=1).abs() < self.novelty
-        chosen = (h.detach() < e0) & (novel | ~average.started)
+        chosen = (h < e0) & (novel | ~average.started)
         used = count(chosen)
-        weight = (e0 - h.detach()).exp()
-        loss = mean(weight * h, chosen) + self.penalty(state)
+        weight = (e0 - h).exp()
+        loss = mean(weight * LOSSES[self.loss](logits), chosen) + self.penalty(state)
         descend(state.optimizer, loss, when=used > 0)
         average.update(mean(p, chosen), when=used > 0)
         return Step(logits, loss=loss.detach(), used=used, reason_if_unused="no reliable and novel image")

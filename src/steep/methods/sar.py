@@ -12,7 +12,7 @@ from steep.core.batch import MovingAverage, count, mean
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
-from steep.core.losses import entropy
+from steep.core.losses import LOSSES, entropy
 from steep.core.method import Look, Method, Moment, Step
 from steep.core.optim import DescentState, backward, recover, sgd, update, worst_nearby
 
@@ -46,6 +46,7 @@ class Sar(Method[SarState]):
     recover_below: float = hyper(0.2, Real())  # moving average of the entropy under which the model has collapsed
     params: Params = hyper("norm", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
+    loss: str = hyper("entropy", Choice(*LOSSES), added_later=True)
 
     @classmethod
     def tuned(cls) -> Self:
@@ -62,20 +63,19 @@ class Sar(Method[SarState]):
     def step(self, state: SarState, x: Tensor) -> Step:
         """Two passes: the first finds the worst point nearby, the second gives the gradient there."""
         logits = state.model(x)
-        h = entropy(logits)
         e0 = self.margin * math.log(self.margin_classes or logits.shape[1])
-        reliable = h.detach() < e0
-        backward(mean(h, reliable))
-
+        reliable = entropy(logits.detach()) < e0
+        backward(mean(LOSSES[self.loss](logits), reliable))
         with worst_nearby(list(state.model.adapted().values()), self.radius):
-            h = entropy(state.model(x))
-            reliable = reliable & (h.detach() < e0)  # the model has moved: filter again
-            loss = mean(h, reliable)
+            nearby = state.model(x)
+            h = entropy(nearby.detach())
+            reliable = reliable & (h < e0)  # the model has moved: filter again
+            loss = mean(LOSSES[self.loss](nearby), reliable)
             backward(loss)
         used = count(reliable)
         update(state.optimizer, when=used > 0)
         average = MovingAverage(state.mean_entropy, momentum=0.9)
-        average.update(loss.detach(), when=used > 0)
+        average.update(mean(h, reliable), when=used > 0)
         collapsed = (used > 0) & (average.value < self.recover_below)
         recover(state.optimizer, state.origin, collapsed)
         average.clear(collapsed)

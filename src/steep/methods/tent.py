@@ -11,7 +11,7 @@ from steep.core.batch import mean
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, hyper
 from steep.core.layers import Params
-from steep.core.losses import entropy
+from steep.core.losses import LOSSES
 from steep.core.method import Look, Method, Moment, Step
 from steep.core.optim import DescentState, adam, descend
 
@@ -29,6 +29,7 @@ class Tent(Method[DescentState]):
     lr: float = hyper(1e-3, Real(above=0))
     params: Params = hyper("norm", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
+    loss: str = hyper("entropy", Choice(*LOSSES), added_later=True)
 
     def init(self, source: SourceModel) -> DescentState:
         """Batch statistics, Adam on the normalisation parameters."""
@@ -38,6 +39,6 @@ class Tent(Method[DescentState]):
     def step(self, state: DescentState, x: Tensor) -> Step:
         """θ ← θ − lr ∇ mean H(softmax f(x))."""
         logits = state.model(x)
-        loss = mean(entropy(logits))
+        loss = mean(LOSSES[self.loss](logits))
         descend(state.optimizer, loss)
         return Step(logits, loss=loss.detach())
