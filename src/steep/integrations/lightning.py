@@ -73,13 +73,7 @@ class AdaptCallback(Callback):
         """Give the module back."""
         self._end()
 
-    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to adapt."""
-        self._begin(pl_module)
-
-    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Give the module back."""
-        self._end()
+    on_predict_start, on_predict_end = on_test_start, on_test_end
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Give the module back."""

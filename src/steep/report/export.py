@@ -85,13 +85,14 @@ def render(form: str) -> Callable[[dict[str, Any]], bytes]:
         import vl_convert
     except ImportError as error:
         raise InputError(f"{form}: expected vl-convert to be installed. {install_extra('report')}") from error
-    makers: dict[str, Callable[[dict[str, Any]], bytes]] = {
-        "png": lambda spec: bytes(vl_convert.vegalite_to_png(spec, scale=2)),
-        "svg": lambda spec: str(vl_convert.vegalite_to_svg(spec)).encode(),
-        "pdf": lambda spec: bytes(vl_convert.vegalite_to_pdf(spec)),
-        "html": lambda spec: str(vl_convert.vegalite_to_html(spec, bundle=True)).encode(),  # bundled: works offline
-    }
-    return makers[form]
+    make = getattr(vl_convert, f"vegalite_to_{form}")
+    options: dict[str, Any] = {"png": {"scale": 2}, "html": {"bundle": True}}.get(form, {})  # bundled: works offline
+
+    def rendered(spec: dict[str, Any]) -> bytes:
+        content: str | bytes = make(spec, **options)
+        return content.encode() if isinstance(content, str) else content
+
+    return rendered
 
 
 def file_name(text: str) -> str:

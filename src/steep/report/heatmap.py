@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from steep.report.formats import spread
 from steep.report.paper import CLEAN
@@ -32,6 +32,9 @@ class Cell(NamedTuple):
     more: str
 
 
+Grid: TypeAlias = list[list[Cell]]  # by line and column
+
+
 @dataclass(frozen=True)
 class HeatMap:
     """What a heat map can show: for each mode and view of severities a grid of cells."""
@@ -39,44 +42,30 @@ class HeatMap:
     columns: Sequence[str]
     order: Sequence[str]  # the names of its lines
     labels: Sequence[str]  # of the views
-    modes: Mapping[str, Sequence[Sequence[Sequence[Cell]]]]  # mode → view → line → column
-    names: Mapping[str, str]  # of the modes
-
-    @property
-    def start(self) -> int:
-        """The view shown first: the most severe alone."""
-        return max(0, len(self.labels) - 2)
-
-    @property
-    def first(self) -> Sequence[Sequence[Cell]]:
-        """The grid shown first."""
-        return next(iter(self.modes.values()))[self.start] if self.modes else []
-
-    @property
-    def missing(self) -> int:
-        """How many cells of it are empty."""
-        return sum(cell.text == MISSING for line in self.first for cell in line)
+    modes: Mapping[str, Sequence[Grid]]  # of each view
+    start: int  # the view that is shown first: the most severe alone
+    first: Grid  # and its cells
 
 
 def heat_map(table: Table) -> HeatMap:
     """Make the heat map of one measured thing, the best line on top."""
     views, order = by_severity(table), [line.name for line in table.ranked()]
     columns = [*([CLEAN] if CLEAN in table.columns else []), *table.shifts, *([MEAN] if table.shifts else [])]
-    modes = {}
+    modes: dict[str, list[Grid]] = {}
     for mode in MODES:
         every = [_number(view, line, c, mode) for view in views for line in view.lines for c in columns]
-        if any(value is not None for value in every):
-            known = [value for value in every if value is not None and value == value] or [0.0]
-            modes[mode] = [_grid(view, order, columns, mode, (min(known), max(known))) for view in views]
+        known = [value for value in every if value is not None]
+        if known:
+            numbers = [value for value in known if value == value] or [0.0]
+            low, high = min(numbers), max(numbers)
+            lines = [{line.name: line for line in view.lines} for view in views]
+            modes[mode] = [
+                [[_cell(view, named[name], column, mode, low, high) for column in columns] for name in order]
+                for view, named in zip(views, lines, strict=True)
+            ]
     labels = [str(view.severities[0]) if len(view.severities) == 1 else "all" for view in views]
-    return HeatMap(columns, order, labels, modes, MODES)
-
-
-def _grid(
-    view: Table, order: Sequence[str], columns: Sequence[str], mode: str, ends: tuple[float, float]
-) -> list[list[Cell]]:
-    lines = {line.name: line for line in view.lines}
-    return [[_cell(view, lines[name], column, mode, *ends) for column in columns] for name in order]
+    start = max(0, len(views) - 2)
+    return HeatMap(columns, order, labels, modes, start, next(iter(modes.values()))[start] if modes else [])
 
 
 def _cell(view: Table, line: Line, column: str, mode: str, low: float, high: float) -> Cell:

@@ -26,7 +26,7 @@ from steep.report import pictures as sample_pictures
 from steep.report.charts import CHARTS
 from steep.report.figures import EXTRA, Figure, analysed, memories, of
 from steep.report.formats import entry, grid
-from steep.report.heatmap import heat_map
+from steep.report.heatmap import MODES, heat_map
 from steep.report.paper import CLEAN
 from steep.report.rerun import command, recipe
 from steep.report.runs import Source
@@ -111,6 +111,7 @@ def _environment() -> jinja2.Environment:
         "extra": EXTRA,
         "grid": grid,
         "headline": headline,
+        "mode_names": MODES,
         "most_records": _MOST_RECORDS,
         "plain": plain,
         "recipe": recipe,

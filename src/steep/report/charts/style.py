@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Any
 
 from steep.errors import InputError, install_extra
@@ -68,35 +70,8 @@ def altair() -> Any:
 
 def theme() -> dict[str, Any]:
     """Give Vega-Lite's config: text a reader sees at report width, quiet axes, a white ground."""
-    ink, quiet = "#1b1f24", "#57606a"
-    font = "system-ui, 'Liberation Sans', 'DejaVu Sans', Helvetica, Arial, sans-serif"
-    return {
-        "background": "white",
-        "font": font,
-        "view": {"stroke": None, "continuousWidth": 280, "continuousHeight": 220},
-        "title": {"anchor": "start", "fontSize": 13, "color": ink, "fontWeight": 600, "offset": 8, "frame": "group"},
-        "axis": {
-            "labelFontSize": 11,
-            "titleFontSize": 12,
-            "titleFontWeight": "normal",
-            "labelColor": ink,
-            "titleColor": ink,
-            "gridColor": "#e5e8eb",
-            "domainColor": "#8c959f",
-            "tickColor": "#8c959f",
-            "labelOverlap": True,
-        },
-        "legend": {
-            "labelFontSize": 12,
-            "titleFontSize": 12,
-            "labelColor": ink,
-            "titleColor": quiet,
-            "symbolSize": 90,
-        },
-        "header": {"labelFontSize": 12, "titleFontSize": 12, "labelColor": ink, "labelFontWeight": 600},
-        "line": {"strokeWidth": 2},
-        "point": {"size": 60, "filled": True},
-    }
+    config: dict[str, Any] = json.loads((resources.files("steep.report") / "assets" / "theme.json").read_bytes())
+    return config
 
 
 def colour(label: str) -> str:
