@@ -86,10 +86,10 @@ def render(form: str) -> Callable[[dict[str, Any]], bytes]:
     except ImportError as error:
         raise InputError(f"{form}: expected vl-convert to be installed. {install_extra('report')}") from error
     make = getattr(vl_convert, f"vegalite_to_{form}")
-    options: dict[str, Any] = {"png": {"scale": 2}, "html": {"bundle": True}}.get(form, {})  # bundled: works offline
+    options: dict[str, dict[str, Any]] = {"png": {"scale": 2}, "html": {"bundle": True}}  # bundled: works offline
 
     def rendered(spec: dict[str, Any]) -> bytes:
-        content: str | bytes = make(spec, **options)
+        content: str | bytes = make(spec, **options.get(form, {}))
         return content.encode() if isinstance(content, str) else content
 
     return rendered

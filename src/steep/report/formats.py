@@ -119,6 +119,11 @@ def as_csv(tables: Sequence[Table]) -> str:
     return records_as_csv(records)
 
 
+def columns_of(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Name everything that some record says."""
+    return list(dict.fromkeys(name for record in records for name in record))
+
+
 def records_as_csv(records: Sequence[dict[str, Any]]) -> str:
     """Write records as CSV: one column for each name, text kept from being taken for a formula.
 
@@ -126,8 +131,7 @@ def records_as_csv(records: Sequence[dict[str, Any]]) -> str:
     "method,gain\\n'=tea,1.5\\n"
     """
     out = io.StringIO()
-    names = list(dict.fromkeys(name for record in records for name in record))
-    lines = csv.DictWriter(out, names, lineterminator="\n")
+    lines = csv.DictWriter(out, columns_of(records), lineterminator="\n")
     lines.writeheader()
     lines.writerows({name: harmless(value) for name, value in record.items()} for record in records)
     return out.getvalue()

@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ from steep.report import claims
 from steep.report import pictures as sample_pictures
 from steep.report.charts import CHARTS
 from steep.report.figures import EXTRA, Figure, analysed, memories, of
-from steep.report.formats import entry, grid
+from steep.report.formats import columns_of, entry, grid
 from steep.report.heatmap import MODES, heat_map
 from steep.report.paper import CLEAN
 from steep.report.rerun import command, recipe
@@ -103,22 +103,9 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("steep.report", "assets"),
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals |= {
-        "board": lambda table: list(_board(table)),
-        "coded": _coded,
-        "columns_of": lambda records: list(dict.fromkeys(column for record in records for column in record)),
-        "command": command,
-        "extra": EXTRA,
-        "grid": grid,
-        "headline": headline,
-        "mode_names": MODES,
-        "most_records": _MOST_RECORDS,
-        "plain": plain,
-        "recipe": recipe,
-        "signs": _SIGNS,
-        "version": __version__,
-        "written": _written,
-    }
+    environment.globals.update(extra=EXTRA, mode_names=MODES, most_records=_MOST_RECORDS, signs=_SIGNS)
+    functions = (board, coded, columns_of, command, grid, headline, plain, recipe, written)
+    environment.globals.update({function.__name__: function for function in functions}, version=__version__)
     return environment
 
 
@@ -141,7 +128,7 @@ def _group(tables: Sequence[Table], specs: dict[str, Any], drawn: bool) -> dict[
         "heat_map": heat_map(first),
         "figures": [_placed(figure, specs, drawn) for figure in figures],
         "claims": claims.of(first),
-        "spec": {n.replace("_", " "): _coded(v) for n, v in first.spec.items() if v not in (None, "")},
+        "spec": {n.replace("_", " "): coded(v) for n, v in first.spec.items() if v not in (None, "")},
         "origins": list(origins),
     }
 
@@ -181,31 +168,35 @@ class _Column:
     now: str = "none"
 
 
-def _board(table: Table) -> Iterator[_Column]:
+def board(table: Table) -> list[_Column]:
     """Give the columns of the leaderboard, best line first; one that says nothing is left out."""
     lines = table.ranked()
-    yield _Column("method", [(line.name, line.name.lower(), "") for line in lines], "ascending", "text")
+    columns = [_Column("method", [(line.name, line.name.lower(), "") for line in lines], "ascending", "text")]
     for column in filter(table.has, _NAMES):
         best, values = table.best(column), [line.values[column] for line in lines]
         better = "ascending" if column in SMALLER_IS_BETTER else "descending"
         cells = [(entry(line, column), line.mean(column), "best" if line.name in best else "") for line in lines]
-        yield _Column(_NAMES[column], cells, better, now=better if column == table.main_column else "none")
+        columns.append(_Column(_NAMES[column], cells, better, now=better if column == table.main_column else "none"))
         if table.has_paper(column):
-            yield _Column("paper", [(number(value.paper), value.paper, "paper") for value in values], better)
-            yield _Column("Δ", [(signed(value.difference), value.difference, "paper") for value in values])
+            columns.append(_Column("paper", [(number(value.paper), value.paper, "paper") for value in values], better))
+            columns.append(_Column("Δ", [(signed(value.difference), value.difference, "paper") for value in values]))
     if gib := memories(table):
-        yield _Column("GiB", [(number(gib.get(line.name)), gib.get(line.name), "") for line in lines], "ascending")
+        cells = [(number(gib.get(line.name)), gib.get(line.name), "") for line in lines]
+        columns.append(_Column("GiB", cells, "ascending"))
     if any(len(line.seeds) != 1 for line in lines):
-        yield _Column("seeds", [(len(line.seeds), len(line.seeds), "") for line in lines])
+        columns.append(_Column("seeds", [(len(line.seeds), len(line.seeds), "") for line in lines]))
     if len({line.predict for line in lines}) > 1:
-        yield _Column("answers", [(line.predict, line.predict, "") for line in lines], "ascending", "text")
+        columns.append(_Column("answers", [(line.predict, line.predict, "") for line in lines], "ascending", "text"))
+    return columns
 
 
-def _written(value: object) -> str:
+def written(value: object) -> str:
+    """Write a value of a record."""
     return f"{value:.6g}" if isinstance(value, float) else MISSING if value is None else plain(value)
 
 
-def _coded(value: Any) -> str:
+def coded(value: Any) -> str:
+    """Write a value of a spec: text as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
