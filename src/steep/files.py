@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: temporary name beside the target, fsync, rename."""
+"""Files that are either whole or not there (temporary name beside the target, fsync, rename), and locks on folders."""
 
 from __future__ import annotations
 
@@ -23,26 +23,6 @@ _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 _ABANDONED_SECONDS = 3600.0
 
 
-def explain(error: OSError, path: Path) -> DataError:
-    """Turn an error of the file system into one line with the fix.
-
-    >>> print(explain(OSError(errno.ENOSPC, "No space left on device"), Path("c/fog.npy")))
-    c/fog.npy: the disk is full (No space left on device); nothing was left under that name.
-    Free some space or choose another folder
-    """
-    why = error.strerror or str(error) or type(error).__name__
-    if error.errno in _FULL:
-        return DataError(
-            f"{path}: the disk is full ({why}); nothing was left under that name. "
-            "Free some space or choose another folder"
-        )
-    if error.errno in _READ_ONLY:
-        return DataError(
-            f"{path}: cannot be written ({why}). Choose a folder you may write to (--out, --root or STEEP_DATA)"
-        )
-    return DataError(f"{path}: {why}. Choose another folder or repair this one")
-
-
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes."""
     with path.open("rb") as file:
@@ -59,11 +39,26 @@ def read_bytes(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise errors of the file system inside the block as `DataError` about `path`."""
+    """Raise errors of the file system inside the block as `DataError` about `path`, with the fix.
+
+    >>> with explained(Path("c/fog.npy")):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    steep.errors.DataError: c/fog.npy: the disk is full (No space left on device); nothing was left under that name...
+    """
     try:
         yield
     except OSError as error:
-        raise explain(error, path) from error
+        why = error.strerror or str(error) or type(error).__name__
+        if error.errno in _FULL:
+            why = (
+                f"the disk is full ({why}); nothing was left under that name. Free some space or choose another folder"
+            )
+        elif error.errno in _READ_ONLY:
+            why = f"cannot be written ({why}). Choose a folder you may write to (--out, --root or STEEP_DATA)"
+        else:
+            why += ". Choose another folder or repair this one"
+        raise DataError(f"{path}: {why}") from error
 
 
 @contextlib.contextmanager
@@ -115,6 +110,35 @@ def make_folder(folder: Path) -> None:
     if not nearest.stat().st_mode & 0o222:
         raise PermissionError(errno.EACCES, "read-only folder", str(nearest))
     folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, name: str = "", *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock file `name` in `folder`, or the folder itself; the folder is made where it is not there.
+
+    Without `wait`, a folder that somebody else holds is a `DataError`. A file system without locks is used without:
+    every file is written whole or not at all in any case.
+    """
+    path = folder / name
+    with explained(path):
+        make_folder(folder)
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with explained(path):
+        handle = os.open(path, os.O_CREAT | os.O_RDWR if name else os.O_RDONLY, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{folder}: another run is writing here. Wait for it or choose another folder") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(handle)
 
 
 def flush(file: BinaryIO) -> None:

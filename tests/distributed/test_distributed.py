@@ -17,7 +17,7 @@ import torch
 
 import steep
 from nets import images, net
-from steep.data.locks import locked
+from steep.files import locked
 
 pytestmark = pytest.mark.filterwarnings("ignore::steep.errors.SteepWarning")  # about the scale of made-up images
 

@@ -72,17 +72,13 @@ def corrupt(
     out = torch.empty(tuple(images.shape), dtype=torch.uint8, device=device)
     with torch.no_grad():
         for start in range(0, len(images), chunk):
-            part: Tensor = _tensor(images[start : start + chunk])
+            cut = images[start : start + chunk]  # a numpy array is copied, as some are read-only or memory-mapped
+            part: Tensor = cut.detach().contiguous() if isinstance(cut, Tensor) else torch.from_numpy(np.array(cut))
             stream = Stream(seed, name, severity, first + start, len(part), device)
             shape = (*part.shape[:3], part.shape[3] if part.ndim == 4 else 1)
             corrupted = function(part.view(shape), stream, values)
             out[start : start + chunk] = corrupted.view(part.shape)
     return out.numpy() if isinstance(images, np.ndarray) else out
-
-
-def _tensor(part: np.ndarray | Tensor) -> Tensor:
-    """Return one chunk as a contiguous tensor; of numpy arrays a copy, as some are read-only or memory-mapped."""
-    return part.detach().contiguous() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
 
 
 def check(images: Any) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from steep.data.arrays import ImageSet
 from steep.data.checking import Comparison, check
 from steep.data.datasets import NAMES, load
-from steep.data.imageset import ImageSet
 from steep.data.layout import write
 from steep.data.sources import default_root, fetch, status
 from steep.data.streams import (

@@ -1,9 +1,10 @@
-"""Arrays of pictures on disk and in memory: their types, checksums, reading and writing."""
+"""Arrays of pictures on disk and in memory: their types, the one shape of a set, checksums, reading and writing."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -18,6 +19,30 @@ Labels: TypeAlias = NDArray[np.int64]  # (N,)
 
 MOST_CLASSES = 100_000  # a name is made for every class, so one absurd label must not ask for 2⁴⁰ of them
 _BLOCK = 1 << 24  # bytes hashed or written at a time: a memory-mapped array stays on disk
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageSet:
+    """Pictures with their labels.
+
+    `images` are uint8 (N, H, W, C), possibly memory-mapped and read-only; they become floats only on the device
+    (see `steep.data.batches`). `origin` says where the bytes came from and `digest` is the sha256 of `images`.
+    """
+
+    images: Images
+    labels: Labels  # (N,)
+    classes: tuple[str, ...]
+    name: str
+    split: str
+    origin: str
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.images.shape))
+        return f"ImageSet({self.name}/{self.split}, {shape}, {len(self.classes)} classes, {self.origin})"
 
 
 def sha256(array: NDArray[Any]) -> str:

@@ -11,18 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steep import corruptions
-from steep.data.arrays import Images
-from steep.data.corrupted import (
-    SEVERITIES,
-    check_request,
-    check_shape,
-    entry_of,
-    made,
-    manifest_of,
-    variant,
-)
+from steep.corruptions.parameters import checked
+from steep.data.arrays import Images, ImageSet
+from steep.data.corrupted import SEVERITIES, check_shape, entry_of, made, manifest_of, variant
 from steep.data.downloads import Progress, silent
-from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN
 from steep.errors import DataError
 
@@ -77,7 +69,7 @@ def check(
     rows: list[Comparison] = []
     wanted = [(name, level) for name in (names or corruptions.CORRUPTIONS) for level in severities]
     for done, (name, level) in enumerate(wanted, 1):
-        check_request(name, level)
+        checked(name, level)
         theirs = variant(place, data.name, name, level, sample, manifest, data.classes)
         progress(f"{name} {level}", done, len(wanted))
         if theirs is None:

@@ -13,10 +13,8 @@ import numpy as np
 import torch
 
 from steep import corruptions
-from steep.corruptions.parameters import checked
-from steep.data.arrays import Images, as_images, read_npy, sha256, without_grey_axis
+from steep.data.arrays import Images, ImageSet, as_images, read_npy, sha256, without_grey_axis
 from steep.data.declaration import Decoded, Part
-from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN
 from steep.data.picture_files import class_names, natural, pictures, pictures_in
 from steep.data.sources import classes_of
@@ -29,13 +27,6 @@ MANIFEST = "steep-corruptions.json"
 JPEG_QUALITY = 85  # Tiny-ImageNet-C stores its pictures so
 
 _CHUNK = 1 << 22  # bytes of pictures corrupted at once: memory follows this, not the set
-
-
-def check_request(corruption: str | None, severity: int | None) -> tuple[str, int]:
-    """Check a corruption name and a severity, with the near match in the error."""
-    if corruption is None or severity is None:
-        raise InputError("a -c set needs corruption= (such as 'fog') and severity= (1 to 5)")
-    return checked(corruption, severity)
 
 
 def check_shape(data: ImageSet) -> None:
@@ -55,15 +46,6 @@ def check_device(device: str) -> None:
     except Exception as error:  # every backend refuses in its own way
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"device: {device!r} cannot be used here ({why}). Use cpu or one that is there") from error
-
-
-def table_of(name: str, images: Images | None = None) -> str | None:
-    """Return the corruption table published for a set, or None where the scaled one has to do.
-
-    >>> table_of("cifar10"), table_of("digits"), table_of("cifar10", np.zeros((1, 48, 48, 3), np.uint8))
-    ('cifar', None, None)
-    """
-    return KNOWN[name].table if images is None or images.shape[1:] == KNOWN[name].shape else None
 
 
 def encoded(image: Images) -> bytes:
@@ -97,7 +79,7 @@ def corrupted_piece(
 def made(clean: ImageSet, corruption: str, severity: int, *, seed: int) -> ImageSet:
     """Corrupt a clean set on the fly."""
     out = np.empty(clean.images.shape, np.uint8)
-    table = table_of(clean.name, clean.images)
+    table = KNOWN[clean.name].table
     for piece in pieces(clean.images):
         done = corrupted_piece(clean.images, piece, corruption, severity, seed=seed, table=table)
         out[piece] = _through_jpeg(done) if KNOWN[clean.name].corrupted_as_jpeg else done
@@ -159,7 +141,7 @@ def _usable(
     """Whether files may be what is asked for: made by steep of the same pictures, or published by others."""
     if manifest is None or entry is None:
         return clean is None and bool(KNOWN[name].corrupted_folders)
-    expected: dict[str, object] = {"set": name, "seed": seed, "table": table_of(name)}
+    expected: dict[str, object] = {"set": name, "seed": seed, "table": KNOWN[name].table}
     part = _test_part(name)
     if clean is not None:
         expected["digest"] = clean

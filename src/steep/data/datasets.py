@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from steep.corruptions.parameters import whole_number
+from steep.corruptions.parameters import checked, whole_number
 from steep.data import corrupted, sources
-from steep.data.arrays import Labels, resized, sha256
+from steep.data.arrays import ImageSet, Labels, resized, sha256
 from steep.data.declaration import VALIDATION_EVERY
-from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN, data_set
 from steep.errors import InputError
 
@@ -73,7 +72,9 @@ def load(
             raise InputError(f"{name} is the clean set: for corruption={corruption!r} load {name + '-c'!r}")
         data = _clean(base, split, folder, domain, size)
     else:
-        corruption, severity = corrupted.check_request(corruption, severity)
+        if corruption is None or severity is None:
+            raise InputError("a -c set needs corruption= (such as 'fog') and severity= (1 to 5)")
+        corruption, severity = checked(corruption, severity)
         seed = whole_number("seed", seed)
         if split != "test":
             raise InputError(f"{name}: corrupted sets are made of the test split, got split={split!r}")

@@ -11,14 +11,13 @@ picture depends only on the seed and its index, a run that was killed and starte
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,28 +27,14 @@ import numpy as np
 
 from steep import corruptions
 from steep.corruptions.apply import check as check_images
-from steep.corruptions.parameters import whole_number
-from steep.data.arrays import Images, read_npy, write_header, write_npy
-from steep.data.corrupted import (
-    MANIFEST,
-    SEVERITIES,
-    check_device,
-    check_request,
-    check_shape,
-    compare,
-    corrupted_piece,
-    encoded,
-    manifest_of,
-    pieces,
-    table_of,
-    target_sha256,
-)
+from steep.corruptions.parameters import checked, whole_number
+from steep.data import corrupted
+from steep.data.arrays import Images, ImageSet, read_npy, write_header, write_npy
+from steep.data.corrupted import MANIFEST, SEVERITIES
 from steep.data.downloads import Progress, silent
-from steep.data.imageset import ImageSet
 from steep.data.known import KNOWN
-from steep.data.locks import locked
 from steep.errors import DataError, InputError
-from steep.files import explained, file_sha256, flush, sync_folder, write_json, writing
+from steep.files import explained, file_sha256, flush, locked, sync_folder, write_json, writing
 from steep.version import __version__
 
 _IDENTITY = ("set", "digest", "count", "seed", "table", "version", "layout")
@@ -95,10 +80,10 @@ def write(
     jobs = plan(names, severities, layout)
     seed = whole_number("seed", seed)
     check_images(data.images[:1])  # everything that can be wrong is said before a folder is made
-    check_shape(data)
-    check_device(device)
+    corrupted.check_shape(data)
+    corrupted.check_device(device)
     _refuse_others(folder)
-    with _locked(folder):
+    with locked(folder, ".steep-corrupt.lock", wait=False):
         manifest = _start_manifest(data, folder, seed, layout)
         if layout == "arrays":
             _labels(data, folder, manifest)
@@ -120,7 +105,7 @@ def plan(only: Sequence[str], severities: Sequence[int], layout: str = "arrays")
     """
     if not len(severities) or not only:
         raise InputError("nothing to write: give at least one corruption and one severity")
-    levels = tuple(sorted({check_request(name, severity)[1] for name in only for severity in severities}))
+    levels = tuple(sorted({checked(name, severity)[1] for name in only for severity in severities}))
     if layout == "folders":
         return [Job(f"{name}/{level}", name, (level,)) for name in dict.fromkeys(only) for level in levels]
     tail = "" if levels == SEVERITIES else "".join(f"_s{level}" for level in levels)
@@ -134,13 +119,13 @@ def _start_manifest(data: ImageSet, folder: Path, seed: int, layout: str) -> dic
         "digest": data.digest,
         "count": len(data),
         "seed": seed,
-        "table": table_of(data.name, data.images),
+        "table": KNOWN[data.name].table,
         "version": __version__,
         "layout": layout,
         "classes": list(data.classes),
         "files": {},
     }
-    earlier = manifest_of(folder)
+    earlier = corrupted.manifest_of(folder)
     if earlier is None:
         write_json(folder / MANIFEST, manifest)  # before any file, so that what follows is known to be steep's
         return manifest
@@ -159,7 +144,8 @@ def _refuse_others(folder: Path) -> None:
     """Refuse a folder with corrupted sets that steep did not write: nobody could tell later which are whose."""
     below = (folder / name / str(level) for name in corruptions.CORRUPTIONS for level in SEVERITIES)
     others = [*sorted(folder.glob("*.npy")), *(place for place in below if place.is_dir())]
-    if others and manifest_of(folder) is None:  # in this order: a run that starts just now writes its manifest first
+    # In this order: a run that starts just now writes its manifest first.
+    if others and corrupted.manifest_of(folder) is None:
         raise _foreign(others[0])
 
 
@@ -182,12 +168,12 @@ def _make(job: Job, data: ImageSet, folder: Path, manifest: dict[str, Any], devi
         progress(job.target, 0, total)
         files: list[Path] = []
         for severity in job.severities:
-            for piece in pieces(data.images):
+            for piece in corrupted.pieces(data.images):
                 asked = {**{key: manifest[key] for key in _IDENTITY}, **entry, "severity": severity, "at": piece.start}
                 file = _kept_piece(parts, len(files), asked)
                 if file is None:
                     options = {"seed": manifest["seed"], "table": manifest["table"], "device": device}
-                    images = corrupted_piece(data.images, piece, job.corruption, severity, **options)
+                    images = corrupted.corrupted_piece(data.images, piece, job.corruption, severity, **options)
                     file = _keep_piece(parts, len(files), asked, images.tobytes())
                 files.append(file)
                 progress(job.target, min(total, job.severities.index(severity) * len(data) + piece.stop), total)
@@ -212,7 +198,7 @@ def _check_finished(target: Path, recorded: dict[str, Any] | None, entry: dict[s
             f"{target}: made with {recorded.get('frost')} frost, now {entry.get('frost')} would be used. "
             "Delete it or choose another folder (--out)"
         )
-    compare(target, recorded["sha256"], target_sha256(target))
+    corrupted.compare(target, recorded["sha256"], corrupted.target_sha256(target))
 
 
 def _piece_name(number: int, asked: dict[str, Any], content: bytes) -> str:
@@ -258,7 +244,7 @@ def _join_as_folder(target: Path, data: ImageSet, files: list[Path], record: Cal
 
     def put(index: int, image: Images) -> None:
         with (folder / data.classes[int(data.labels[index])] / f"{part}_{index}.JPEG").open("wb") as file:
-            file.write(encoded(image))
+            file.write(corrupted.encoded(image))
             flush(file)
 
     with ThreadPoolExecutor(16) as pool:  # ten thousand small files: a disk takes many at once in one go
@@ -268,7 +254,7 @@ def _join_as_folder(target: Path, data: ImageSet, files: list[Path], record: Cal
             list(pool.map(put, itertools.islice(indices, len(images)), images))
     for name in data.classes:
         sync_folder(folder / name)
-    record(target_sha256(folder))
+    record(corrupted.target_sha256(folder))
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(folder, target)
     sync_folder(target.parent)
@@ -283,13 +269,3 @@ def _labels(data: ImageSet, folder: Path, manifest: dict[str, Any]) -> None:
     elif not np.array_equal(read_npy(path), labels):
         raise DataError(f"{path}: not the labels of {data.name}. Choose another folder (--out)")
     manifest["files"]["labels.npy"] = {"sha256": file_sha256(path)}
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep a second run out of the same folder."""
-    try:
-        with locked(folder, ".steep-corrupt.lock", wait=False):
-            yield
-    except BlockingIOError:
-        raise DataError(f"{folder}: another run is writing here. Wait for it or choose another folder") from None

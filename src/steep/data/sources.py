@@ -21,9 +21,8 @@ from steep.data.arrays import as_images, as_labels, read_npy, sha256, write_npy
 from steep.data.declaration import DataSet, Decoded
 from steep.data.downloads import Progress, download, npm_pack, scratch, silent
 from steep.data.known import KNOWN
-from steep.data.locks import locked
 from steep.errors import DataError, unknown
-from steep.files import read_json, user_folder, write_json
+from steep.files import locked, read_json, user_folder, write_json
 
 MANIFEST = "steep-data.json"
 
@@ -50,11 +49,11 @@ class Status:
 
     name: str
     part: str
-    state: str  # ready | files found | missing | damaged
     count: int
-    bytes: int
-    origin: str
-    digest: str
+    state: str  # ready | files found | missing | damaged
+    bytes: int = 0
+    origin: str = ""
+    digest: str = ""
 
 
 def default_root() -> Path:
@@ -136,7 +135,9 @@ def _fetch(declared: DataSet, root: Path, progress: Progress) -> dict[str, Store
 def status(name: str, root: str | os.PathLike[str] | None = None, *, check: bool = False) -> list[Status]:
     """Say what is below `root` of a set; with `check`, read every byte and compare the checksums."""
     declared, here = _fetchable(name), place(root)
-    return [_status(declared, part, here, check) for part in declared.parts]
+    return [
+        Status(name, part, declared.parts[part].count, *_state(declared, part, here, check)) for part in declared.parts
+    ]
 
 
 def classes_of(name: str, root: Path) -> tuple[str, ...]:
@@ -157,10 +158,8 @@ def _fetchable(name: str) -> DataSet:
     return KNOWN[name]
 
 
-def _status(declared: DataSet, part: str, root: Path, check: bool) -> Status:
-    def status(state: str, size: int = 0, origin: str = "", digest: str = "") -> Status:
-        return Status(declared.name, part, state, declared.parts[part].count, size, origin, digest)
-
+def _state(declared: DataSet, part: str, root: Path, check: bool) -> tuple[Any, ...]:
+    """The state of a part, with its bytes, origin and digest as far as they are known."""
     images, labels = _paths(declared, part, root)
     try:
         entry = _manifest(declared, root).get("parts", {}).get(part, {})
@@ -168,21 +167,21 @@ def _status(declared: DataSet, part: str, root: Path, check: bool) -> Status:
         if trusted and images.exists() and labels.exists():
             size = images.stat().st_size + labels.stat().st_size
             if check and (stored := _cached(declared, part, root)):
-                return status("ready", size, stored.origin, stored.digest)
-            return status("ready", size, entry.get("origin", ""), entry.get("images", ""))
+                return "ready", size, stored.origin, stored.digest
+            return "ready", size, entry.get("origin", ""), entry.get("images", "")
         if check:
             stored = obtain(declared.name, part, root, keep=False)
-            return status("ready", stored.data.images.nbytes, stored.origin, stored.digest)
+            return "ready", stored.data.images.nbytes, stored.origin, stored.digest
     except MissingDataError:
-        return status("missing")
+        return ("missing",)
     except DataError as error:
-        return status("damaged", origin=str(error))
+        return "damaged", 0, str(error)
     for layout in declared.layouts:
         if folder := layout.find(root, declared.name, part):
-            return status("files found", origin=f"{layout.label} in {folder.relative_to(root)}")
+            return "files found", 0, f"{layout.label} in {folder.relative_to(root)}"
     for archive in _archives(declared, root):
-        return status("files found", archive.stat().st_size, str(archive.relative_to(root)))
-    return status("missing")
+        return "files found", archive.stat().st_size, str(archive.relative_to(root))
+    return ("missing",)
 
 
 def _paths(declared: DataSet, part: str, root: Path) -> tuple[Path, Path]:

@@ -25,8 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steep.data.arrays import Images, Labels
-from steep.data.imageset import ImageSet
+from steep.data.arrays import Images, ImageSet, Labels
 from steep.errors import InputError, unknown
 
 Order: TypeAlias = NDArray[np.int64]
@@ -54,20 +53,13 @@ class Batches:
         return len(self.order) if self.order is not None else sum(map(len, self.sets))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = np.arange(self.images) if self.order is None else self.order
         for start in range(0, self.images, self.batch_size):
-            stop = min(start + self.batch_size, self.images)
-            rows = np.arange(start, stop) if self.order is None else self.order[start:stop]
-            pixels, labels = self._gather(rows)
+            pixels, labels = self._gather(order[start : start + self.batch_size])
             yield to_device(pixels, self.device), torch.from_numpy(labels).to(self.device)
 
     def _gather(self, rows: Order) -> tuple[Images, Labels]:
         """Copy the given rows out of the sets, which may be read-only maps of files."""
-        if len(self.sets) == 1:
-            only = self.sets[0]
-            if self.order is None:  # a slice of a map reads one stretch of the file
-                span = slice(int(rows[0]), int(rows[-1]) + 1)
-                return np.array(only.images[span]), np.array(only.labels[span])
-            return np.asarray(only.images[rows]), np.asarray(only.labels[rows])
         ends = np.cumsum([len(data) for data in self.sets])
         which = np.searchsorted(ends, rows, side="right")
         pixels = np.empty((len(rows), *self.sets[0].images.shape[1:]), np.uint8)

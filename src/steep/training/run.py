@@ -18,6 +18,7 @@ from steep.training.augment import padded
 from steep.training.spec import Border, TrainingSpec
 
 KIND = "a training run"  # of its checkpoint
+_PLACE = ("epoch", "step", "seconds", "history", "devices")  # what a checkpoint holds besides tensors
 
 
 @dataclass(frozen=True)
@@ -109,15 +110,7 @@ class Run:
         tensors |= {"loss": self.loss, "correct": self.correct, "random.cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        facts = {
-            "run": self.fingerprint(),
-            "epoch": self.epoch,
-            "step": self.step,
-            "seconds": self.seconds,
-            "history": self.history,
-            "devices": self.devices,
-        }
-        sealed.write(path, KIND, tensors, facts)
+        sealed.write(path, KIND, tensors, {"run": self.fingerprint(), **{name: getattr(self, name) for name in _PLACE}})
 
     @torch.no_grad()
     def restore(self, path: Path) -> None:
@@ -135,9 +128,8 @@ class Run:
                     self.optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
             self.loss.copy_(tensors["loss"])
             self.correct.copy_(tensors["correct"])
-            self.epoch, self.step = int(facts["epoch"]), int(facts["step"])
-            self.seconds, self.history = float(facts["seconds"]), list(facts["history"])
-            self.devices = list(facts["devices"])
+            for name in _PLACE:
+                setattr(self, name, facts[name])
             torch.set_rng_state(tensors["random.cpu"])
             if self.device.type == "cuda" and "random.cuda" in tensors:
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
