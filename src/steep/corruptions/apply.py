@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steep.corruptions import blur, digital, elastic, noise, spatter, weather
+from steep.corruptions import blur, digital, elastic, frost, noise, spatter, weather
 from steep.corruptions.parameters import CORRUPTIONS, Values, lookup, whole_number
 from steep.corruptions.random import Stream
 from steep.errors import InputError
@@ -20,7 +20,7 @@ Corruption = Callable[[Tensor, Stream, Values], Tensor]
 # Each bears the name of its corruption.
 FUNCTIONS: dict[str, Corruption] = {
     name: getattr(module, name)
-    for module in (blur, digital, elastic, noise, spatter, weather)
+    for module in (blur, digital, elastic, frost, noise, spatter, weather)
     for name in CORRUPTIONS
     if hasattr(module, name)
 }

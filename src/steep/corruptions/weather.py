@@ -1,4 +1,4 @@
-"""Snow, frost and fog.
+"""Snow and fog.
 
 Hendrycks & Dietterich, ICLR 2019. All take and return uint8 images (n, H, W, C).
 """
@@ -10,11 +10,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from steep.corruptions import frost as pictures
 from steep.corruptions.blur import drag, zoom_matrix
 from steep.corruptions.filters import levels, planes
 from steep.corruptions.parameters import Values
-from steep.corruptions.plasma import plasma
 from steep.corruptions.random import Stream
 
 LUMA = (0.299, 0.587, 0.114)
@@ -43,22 +41,39 @@ def fog(images: Tensor, stream: Stream, values: Values) -> Tensor:
     return levels(x.add_(cloud * full).mul_(brightest / (brightest + full)))
 
 
-def frost(images: Tensor, stream: Stream, values: Values) -> Tensor:
-    """Mix in a random window of one of five frost pictures. Draws: integers picture, row, column.
+def plasma(stream: Stream, side: int, decay: float) -> Tensor:
+    """Return clouds in [0, 1], (n, side, side) float32; side is a power of two.
 
-    Rows and columns are drawn from their own range per picture: the draw is a uniform number that the
-    picture's size scales, rounded down.
+    Draws per level of k x k squares: uniform (k, k) for their centres, for the middles of their top edges and
+    for the middles of their left edges. The amplitude is wibble², as in the original, which multiplies a
+    uniform number of that range by the range once more.
+
+    >>> cloud = plasma(Stream(0, "fog", 1, 0, 3), 32, 2.0)
+    >>> tuple(cloud.shape), float(cloud.min()), float(cloud.max())
+    ((3, 32, 32), 0.0, 1.0)
     """
-    image_weight, frost_weight = values
-    height, width, channels = images.shape[1:]
-    atlas, heights, widths = pictures.atlas(height, width, channels, images.device)  # (5, C, Hmax, Wmax)
-    picture = stream.integers(0, pictures.COUNT)
-    spot = stream.uniform(2).to(torch.float64)
-    row = (spot[:, 0] * (heights[picture] - height)).to(torch.int64)
-    column = (spot[:, 1] * (widths[picture] - width)).to(torch.int64)
-    windows = atlas.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
-    layer = windows[picture, row, column].to(torch.float32)  # (n, C, H, W)
-    return levels(planes(images).mul_(image_weight).add_(layer.mul_(frost_weight)))
+    corners = torch.zeros(len(stream), 1, 1, device=stream.device)
+    wibble = 100.0
+    while (count := corners.shape[1]) < side:
+        amplitude = wibble * wibble
+
+        def wander(total: Tensor, count: int = count, amplitude: float = amplitude) -> Tensor:
+            noise = stream.between(-1, 1, count, count).mul_(amplitude)
+            return total.mul_(0.25).add_(noise)
+
+        squares = corners + corners.roll(-1, 1)
+        squares = wander(squares.add_(squares.roll(-1, 2)))
+        top = wander((squares + squares.roll(1, 1)).add_(corners + corners.roll(-1, 2)))
+        left = wander((squares + squares.roll(1, 2)).add_(corners + corners.roll(-1, 1)))
+        finer = torch.empty(len(stream), 2 * count, 2 * count, device=stream.device)
+        finer[:, ::2, ::2] = corners
+        finer[:, 1::2, 1::2] = squares
+        finer[:, ::2, 1::2] = top
+        finer[:, 1::2, ::2] = left
+        corners = finer
+        wibble /= decay
+    corners = corners - corners.amin((1, 2), keepdim=True)
+    return corners / corners.amax((1, 2), keepdim=True)
 
 
 def snow(images: Tensor, stream: Stream, values: Values) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ def _wrn(depth: int, width: int) -> ModelInfo:
         make=partial(WideResNet, depth, width),
         summary=f"WideResNet, {depth} layers, {width} times as wide, BatchNorm",
         paper="Zagoruyko & Komodakis, BMVC 2016",
-        options=_options(WideResNet, fixed=()),
+        options=("dropout",),
     )
 
 
@@ -48,16 +47,8 @@ def _resnet(depth: int, norm: str) -> ModelInfo:
         make=partial(ResNet, depth, norm="batch" if batch else "group"),
         summary=f"ResNet, {depth} layers, 3×3 stem, {'BatchNorm' if batch else 'GroupNorm'}",
         paper="He et al., CVPR 2016" + ("" if batch else "; Wu & He, ECCV 2018"),
-        # The name already says which norm, and a BatchNorm has no groups.
-        options=_options(ResNet, fixed=("norm", "groups") if batch else ("norm",)),
+        options=("width",) if batch else ("groups", "width"),
     )
-
-
-def _options(model: type[nn.Module], fixed: tuple[str, ...]) -> tuple[str, ...]:
-    """Keyword-only arguments of a model's constructor, less those the name or `build` decides."""
-    parameters = inspect.signature(model).parameters.values()
-    names = (p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-    return tuple(sorted(n for n in names if n not in fixed and n != "in_channels"))
 
 
 MODELS: Mapping[str, ModelInfo] = MappingProxyType(

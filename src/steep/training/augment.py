@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from steep.corruptions import filters
 from steep.errors import InputError
@@ -57,17 +58,14 @@ def padded(images: Tensor, pad: int, border: Border) -> Tensor:
     """
     if pad == 0:
         return images
-    count, height, width, channels = images.shape
     if border == "reflect":
-        if pad >= min(height, width):
+        if pad >= (side := min(images.shape[1:3])):
             raise InputError(
-                f"pad: expected less than {min(height, width)}, the pictures' shorter side, got {pad}: "
+                f"pad: expected less than {side}, the pictures' shorter side, got {pad}: "
                 'border = "reflect" has no more rows to mirror. Make pad smaller or border "zeros"'
             )
         return filters.pad(images, pad, (1, 2), "reflect")
-    out = images.new_zeros(count, height + 2 * pad, width + 2 * pad, channels)
-    out[:, pad : pad + height, pad : pad + width] = images
-    return out
+    return F.pad(images, (0, 0, pad, pad, pad, pad))
 
 
 def crops(images: Tensor, draws: Draws, pad: int) -> Tensor:

@@ -32,14 +32,10 @@ def _cifar_pickles(files: list[Path], key: str) -> Decoded:
     images, labels = [], []
     for file in files:
         batch = read_batch(file)
-        if not isinstance(batch.get("data"), np.ndarray) or not isinstance(batch.get(key), list):
+        if not isinstance(batch.get("data"), np.ndarray) or key not in batch:
             raise DataError(f"{file}: expected 'data' and {key!r}, found {sorted(batch)}")
         images.append(_planes(batch["data"], str(file)))
-        try:
-            numbers = np.asarray(batch[key])
-        except ValueError as error:
-            raise DataError(f"{file}: its labels are not one list of numbers") from error
-        labels.append(as_labels(numbers, len(images[-1]), str(file)))
+        labels.append(_listed_labels(batch[key], len(images[-1]), file))
     return Decoded(np.concatenate(images), np.concatenate(labels))
 
 
@@ -65,7 +61,7 @@ def _row_sheets(folder: Path, part: str) -> Decoded:
         images.append(sheet.reshape(-1, 32, 32, 3))
     file = folder / f"{part}_lables.json"  # spelt so in the package
     whole = np.concatenate(images)
-    return Decoded(whole, _json_labels(read_json(file), len(whole), file))
+    return Decoded(whole, _listed_labels(read_json(file), len(whole), file))
 
 
 def _grid_sheets(folder: Path, part: str) -> Decoded:
@@ -81,12 +77,12 @@ def _grid_sheets(folder: Path, part: str) -> Decoded:
     file = folder / "labels.json"
     content = read_json(file)
     whole = np.concatenate(images)
-    return Decoded(whole, _json_labels(content.get(part) if isinstance(content, dict) else None, len(whole), file))
+    return Decoded(whole, _listed_labels(content.get(part) if isinstance(content, dict) else None, len(whole), file))
 
 
-def _json_labels(labels: object, count: int, where: Path) -> Labels:
+def _listed_labels(labels: object, count: int, where: Path) -> Labels:
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise DataError(f"{where}: expected a list of whole numbers")
+        raise DataError(f"{where}: expected labels as a list of whole numbers")
     return as_labels(np.asarray(labels, np.int64), count, str(where))
 
 
