@@ -14,7 +14,7 @@ from steep.analysis.spec import Analysis, Run, Tell
 from steep.bench import local
 from steep.bench.adapters import make_adapter, place, precision
 from steep.bench.local import Outcome, Progress
-from steep.bench.options import check, choices
+from steep.bench.options import check
 from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
@@ -56,23 +56,6 @@ def resolve(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]:
     """Check options against those the analysis has, and fill in the others."""
     checked = check(f"options of {analysis.name}", options, {name: c for name, (_, c) in analysis.options.items()})
     return {name: default for name, (default, _) in analysis.options.items()} | checked
-
-
-def choose(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
-    """Select the stored rows that `--only` asks for.
-
-    >>> choose([{"spec": {"shift": "fog"}}, {"spec": {"shift": "snow"}}], ["shift=fog"])
-    [{'spec': {'shift': 'fog'}}]
-    """
-    chosen = []
-    for row in rows:
-        spec = row["spec"]
-        names = {what: {str(spec.get(what))} for what in choices(only)}
-        if "method" in names and spec.get("label"):
-            names["method"].add(spec["label"])
-        if all(names[what] & values for what, values in choices(only).items()):
-            chosen.append(row)
-    return chosen
 
 
 def _measure(

@@ -1,15 +1,16 @@
-"""What a recipe or the command line may say: a constraint for each key, seeds, choices, hyper-parameters."""
+"""What a recipe or the command line may say: a constraint for each key, and what --only chooses by."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from steep import recipes
-from steep.core.constraints import Constraint, Whole, added_later
-from steep.errors import InputError, UnknownNameError, unknown
-from steep.methods import make
+from steep.bench.adapters import PRECISIONS
+from steep.core.constraints import TABLE, TEXT, Choice, Constraint, Real, Switch, Whole
+from steep.core.settings import GUARDS
+from steep.data import PROTOCOLS
+from steep.errors import InputError, unknown
 
 CHOICES = ("method", "shift", "severity", "seed", "setting", "source")
 """What --only can choose by."""
@@ -67,6 +68,41 @@ class Seeds(Constraint):
         return seeds
 
 
+RUN: dict[str, Constraint] = {
+    "batch_size": BatchSize(),
+    "steps": Whole(least=1),
+    "episodic": Switch(),
+    "predict": Choice("before", "after"),
+    "guard": Choice(*GUARDS),
+    "seeds": Seeds(),
+    "settings": Many(Choice("paper", "tuned")),
+}
+"""What decides how a cell runs; a recipe sets it for all methods, a method's table for one."""
+
+COMMANDS: dict[str, Constraint] = {
+    "protocol": Choice(*PROTOCOLS),
+    "delta": Real(above=0),
+    "size": Whole(least=1),
+    "channels": Whole(least=1),
+    "limit": Whole(least=1),
+    "precision": Choice(*PRECISIONS),
+    "model": TEXT,
+    "weights": TEXT,
+    "shifts": Many(TEXT),
+    "severities": Many(Whole(least=1, most=5)),
+    **RUN,
+}
+"""What a command may set: all that, and what every cell of a recipe has in common."""
+
+KEYS: dict[str, Constraint] = {
+    **dict.fromkeys(("kind", "about", "data", "train"), TEXT),
+    "demo": Many(TEXT),  # the methods of `steep demo`, the model without adaptation first
+    **dict.fromkeys(("set", "sources", "methods"), TABLE),
+    **COMMANDS,
+}
+"""What a recipe may say."""
+
+
 def check(where: str, table: Any, known: Mapping[str, Constraint]) -> dict[str, Any]:
     """Bring the values of a table to their stored form; refuse a key nobody reads, and a value its key cannot have.
 
@@ -100,30 +136,16 @@ def choices(only: Iterable[str]) -> dict[str, set[str]]:
     return chosen
 
 
-def hyper(where: str, name: str, setting: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve every hyper-parameter of a method, by the constraints that its fields declare.
+def names(spec: Mapping[str, Any], choice: str) -> set[str]:
+    """Give what a cell, or the spec of a stored row, goes by where it is chosen by `choice`."""
+    also = {spec["label"]} if choice == "method" and spec.get("label") else set()
+    return {str(spec.get(choice)), *also}
 
-    One that was added after rows were stored is left out where it is as it was before: they keep their keys.
 
-    >>> hyper("here", "tent", "paper", {"lr": 1})["lr"]
-    1.0
-    >>> [sorted(hyper("here", "tent", "paper", {"loss": loss})) for loss in ("entropy", "come")]
-    [['lr', 'params', 'statistics'], ['loss', 'lr', 'params', 'statistics']]
+def admits(chosen: Mapping[str, set[str]], spec: Mapping[str, Any]) -> bool:
+    """Whether --only asks for a cell, or the spec of a stored row.
+
+    >>> admits(choices(["shift=fog,snow"]), {"shift": "fog"}), admits(choices(["shift=snow"]), {"shift": "fog"})
+    (True, False)
     """
-    try:
-        usual, method = make(name, setting), make(name, setting, **settings)
-    except (InputError, UnknownNameError) as error:
-        raise type(error)(f"{where}: {error}") from error
-    values = {field.name: getattr(method, field.name) for field in fields(method)}
-    as_before = {key for key in added_later(type(method)) if values[key] == getattr(usual, key)}
-    return {key: value for key, value in values.items() if key not in as_before}
-
-
-def changed_by_tuning(name: str) -> set[str]:
-    """Name the hyper-parameters in which the two settings of a method differ.
-
-    >>> changed_by_tuning("sar")
-    {'margin_classes'}
-    """
-    paper, tuned = make(name), make(name, "tuned")
-    return {field.name for field in fields(paper) if getattr(paper, field.name) != getattr(tuned, field.name)}
+    return all(values & names(spec, choice) for choice, values in chosen.items())

@@ -1,64 +1,32 @@
-"""From a recipe to its cells: every name checked, every hyper-parameter resolved, nothing run."""
+"""From a recipe to its cells: every name checked, every hyper-parameter resolved, nothing run.
+
+A grid is source domains × streams × lines of the table of methods × seeds, less what --only leaves out.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
 from steep import corruptions, recipes, user_code
-from steep.bench import options
-from steep.bench.adapters import PRECISIONS
-from steep.bench.options import Many, check
+from steep.bench.options import COMMANDS, KEYS, RUN, admits, check, choices, names
 from steep.bench.rows import file_of, read
 from steep.bench.sources import UNTRAINED, find_weights, missing_weights, weights_sha256
-from steep.bench.spec import CLEAN, SEQUENCE, Cell, as_hyper
-from steep.core.constraints import TABLE, TEXT, Choice, Constraint, Real, Switch, Whole
-from steep.core.settings import GUARDS
-from steep.data import NAMES, PROTOCOLS
+from steep.bench.spec import CLEAN, SEQUENCE, Cell, Hyper, as_hyper
+from steep.core.constraints import TABLE, TEXT, added_later
+from steep.core.method import Method
+from steep.data import NAMES
 from steep.data.known import data_set
 from steep.errors import InputError, UnknownNameError, unknown
-from steep.methods import METHODS, find
+from steep.methods import METHODS, find, make
 from steep.models import build
 
 Table: TypeAlias = Mapping[str, Any]
-Pair: TypeAlias = tuple[str, int]  # (shift, severity)
-
-_ONE_SHIFT = ("reset", "label-shift")  # protocols under which every shift is a cell of its own
-
-# What decides how a cell runs; a recipe sets it for all methods, a method's table for one.
-_RUN: dict[str, Constraint] = {
-    "batch_size": options.BatchSize(),
-    "steps": Whole(least=1),
-    "episodic": Switch(),
-    "predict": Choice("before", "after"),
-    "guard": Choice(*GUARDS),
-    "seeds": options.Seeds(),
-    "settings": Many(Choice("paper", "tuned")),
-}
-# What a command may set besides, and what every cell of a recipe has in common.
-_COMMON: dict[str, Constraint] = {
-    "protocol": Choice(*PROTOCOLS),
-    "delta": Real(above=0),
-    "size": Whole(least=1),
-    "channels": Whole(least=1),
-    "limit": Whole(least=1),
-    "precision": Choice(*PRECISIONS),
-    "model": TEXT,
-    "weights": TEXT,
-    "shifts": Many(TEXT),
-    "severities": Many(Whole(least=1, most=5)),
-}
-_KEYS = {
-    **dict.fromkeys(("kind", "about", "data", "train"), TEXT),
-    "demo": Many(TEXT),  # the methods of `steep demo`, the model without adaptation first
-    **dict.fromkeys(("set", "sources", "methods"), TABLE),
-    **_COMMON,
-    **_RUN,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,25 +88,22 @@ def plan(
     for text in sets:
         name, value = recipes.assignment(text, "NAME=VALUE such as tea.lr=1e-4")
         (hyper if "." in name else commanded)[name] = value
-    recipes.check_keys("--set", commanded, [*_COMMON, *_RUN])
-    table = check(where, {**table, **commanded}, _KEYS)
+    recipes.check_keys("--set", commanded, COMMANDS)
+    table = check(where, {**table, **commanded}, KEYS)
     for needed in ("data", "model", "weights", "methods"):
         if needed not in table:
             raise InputError(f"{where}: expected the key {needed!r}, got {', '.join(table)}")
+    with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
+        build(table["model"], 2)
     grid = _Grid(
         where=where,
         table=table,
         hyper={**table.get("set", {}), **hyper},
         commanded=commanded.keys(),
-        seeds=None if seeds is None else check(where, {"seeds": seeds}, _RUN)["seeds"],
-        chosen=options.choices(only),
+        seeds=None if seeds is None else check(where, {"seeds": seeds}, RUN)["seeds"],
         folder=Path(recipe).expanduser().parent,
-        own_domain=own_domain,
     )
-    cells = list(grid.cells())
-    grid.refuse_unknown_choices()
-    if not cells:
-        raise InputError("the grid is empty: no cell has all that --only asks for")
+    cells = _choose(grid.cells(own_domain), choices(only))
     files = {name: find_weights(name, weights, root) for name in sorted({cell.weights for cell in cells} - {UNTRAINED})}
     train = {cell.weights: str(table.get("train", "")).replace("{source}", cell.source) for cell in cells}
     for name, file in files.items():
@@ -147,6 +112,29 @@ def plan(
     digests = {name: weights_sha256(file) for name, file in files.items() if file is not None}
     cells = [replace(cell, weights_sha256=digests.get(cell.weights, "")) for cell in cells]
     return Plan(name=Path(recipe).stem, about=table.get("about", ""), cells=tuple(cells), files=files, train=train)
+
+
+def _choose(cells: Iterable[Cell], chosen: Mapping[str, set[str]]) -> list[Cell]:
+    """Keep what --only asks for, also inside a sequence; a value that nothing in the grid has is a slip."""
+    known: dict[str, set[str]] = {choice: set() for choice in chosen}
+    kept = []
+    for cell in cells:
+        pairs = []
+        for shift, severity in cell.shifts:
+            spec = {**vars(cell), "shift": shift, "severity": severity}
+            for choice in chosen:
+                known[choice] |= names(spec, choice)
+            if admits(chosen, spec):
+                pairs.append((shift, severity))
+        if pairs and cell.sequence:
+            cell = replace(cell, severity=max(severity for _, severity in pairs), sequence=tuple(pairs))
+        kept += [cell] if pairs else []
+    for choice, values in chosen.items():
+        for value in sorted(values - known[choice]):
+            raise unknown(f"{choice} in --only", value, known[choice])
+    if not kept:
+        raise InputError("the grid is empty: no cell has all that --only asks for")
+    return kept
 
 
 @dataclass(kw_only=True)
@@ -158,147 +146,133 @@ class _Grid:
     hyper: Table  # hyper-parameters of the recipe and the command, as `tea.lr`
     commanded: Set[str]  # the keys that the command sets
     seeds: list[int] | None  # for every method; None: those of the tables
-    chosen: Mapping[str, set[str]]  # what --only asks for
     folder: Path  # of the recipe, where the files of methods lie
-    own_domain: bool  # whether a model is also run on the domain it was trained on
-    known: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in options.CHOICES})
 
     def __post_init__(self) -> None:
         self.data, self.protocol = self.table["data"], self.table.get("protocol", "reset")
+        self.corrupted = self.data.endswith("-c")
         if self.data.removesuffix("-c") not in NAMES:
             raise unknown(f"data of {self.where}", self.data, (*NAMES, *(f"{name}-c" for name in NAMES)))
-        self.corrupted = self.data.endswith("-c")
         self.domains = () if self.corrupted else data_set(self.data).domains
-        with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
-            build(self.table["model"], 2)
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self, own_domain: bool) -> Iterator[Cell]:
         """Yield every cell, cells on the same images one after the other and the source model first."""
-        common = {name: self.table[name] for name in ("size", "channels", "limit", "precision") if name in self.table}
-        delta = self.table.get("delta", 0.1) if self.protocol == "label-shift" else None
+        common = _only(self.table, ("size", "channels", "limit", "precision"))
+        if self.protocol == "label-shift":
+            common["delta"] = self.table.get("delta", 0.1)
         for source, domain in self._sources():
             tables = self.table["methods"].items()
             lines = [line for label, table in tables for line in self._lines(label, table, domain)]
-            weights = self.table["weights"].replace("{source}", source)
-            for shift, severity, sequence in self._streams(source):
+            about = {
+                "data": self.data,
+                "source": source,
+                "model": self.table["model"],
+                "weights": self.table["weights"].replace("{source}", source),
+                "protocol": self.protocol,
+                **common,
+            }
+            shifts = [pair for pair in self._shifts() if pair[0] != source or own_domain]
+            for stream in self._streams(shifts):
                 for line, seeds in lines:
                     for seed in seeds:
-                        yield Cell(
-                            data=self.data,
-                            shift=shift,
-                            severity=severity,
-                            sequence=sequence,
-                            source=source,
-                            model=self.table["model"],
-                            weights=weights,
-                            seed=seed,
-                            protocol=self.protocol,
-                            delta=delta,
-                            **common,
-                            **line,
-                        )
-
-    def refuse_unknown_choices(self) -> None:
-        """Refuse a value of --only that nothing in the grid has: it is a slip, not a wish for less."""
-        for what, values in self.chosen.items():
-            for value in sorted(values - self.known[what]):
-                raise unknown(f"{what} in --only", value, self.known[what])
+                        yield Cell(**about, **stream, **line, seed=seed)
 
     def _sources(self) -> list[tuple[str, Table]]:
+        """List the domains that models were trained on, with their tables; where there are none, one without a name."""
         sources = self.table.get("sources", {})
         if sources and not self.domains:
             raise InputError(f"{self.where}: {self.data} has no domains, got sources {', '.join(sources)}")
         if self.domains and not sources:
             example = f"[sources.{self.domains[0]}]"
             raise InputError(f"{self.where}: {self.data} needs a table for each source domain, such as {example}")
-        for name in sources:
-            if name not in self.domains:
-                raise unknown(f"source domain of {self.where}", name, self.domains)
-        tables = {
-            name: check(f"{self.where}, sources.{name}", table, {"set": TABLE, **_RUN})
-            for name, table in sources.items()
-        }
-        return [item for item in tables.items() if self._admit("source", item[0])] if tables else [("", {})]
+        self._know("source domain", sources, self.domains)
+        known = {"set": TABLE, **RUN}
+        tables = {name: check(f"{self.where}, sources.{name}", table, known) for name, table in sources.items()}
+        return list(tables.items()) or [("", {})]
 
-    def _streams(self, source: str) -> list[tuple[str, int, tuple[Pair, ...]]]:
-        """List (shift, severity, sequence) of every stream of one source domain."""
-        pairs = [pair for pair in self._pairs() if pair[0] != source or self.own_domain]
-        admitted = [(self._admit("shift", name), self._admit("severity", str(level))) for name, level in pairs]
-        pairs = [pair for pair, both in zip(pairs, admitted, strict=True) if all(both)]
-        if self.protocol in _ONE_SHIFT:
-            return [(name, severity, ()) for name, severity in pairs]
-        return [(SEQUENCE, max(severity for _, severity in pairs), tuple(pairs))] if pairs else []
-
-    def _pairs(self) -> list[Pair]:
+    def _shifts(self) -> list[tuple[str, int]]:
         """List every shift with its severities."""
         if self.domains:
             targets = self.table.get("shifts", list(self.domains))
-            for name in targets:
-                if name not in self.domains:
-                    raise unknown(f"target domain of {self.where}", name, self.domains)
+            self._know("target domain", targets, self.domains)
             return [(name, 0) for name in targets]
         groups = {"benchmark": corruptions.BENCHMARK, "all": corruptions.CORRUPTIONS} if self.corrupted else {}
-        known = {CLEAN, *groups.get("all", ())}
         shifts = self.table.get("shifts", ["benchmark" if self.corrupted else CLEAN])
         names = [name for shift in shifts for name in groups.get(shift, (shift,))]
-        for name in names:
-            if name not in known:
-                raise unknown(f"shift of {self.where}", name, {*known, *groups})
+        self._know("shift", names, {CLEAN, *groups.get("all", ()), *groups})
         severities = self.table.get("severities", [5])
         return [(n, s) for n in names if n != CLEAN for s in severities] + [(n, 0) for n in names if n == CLEAN]
+
+    def _streams(self, shifts: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+        """Make each shift a stream of its own, or all of them one, as the protocol wants it."""
+        if self.protocol in ("reset", "label-shift"):
+            return [{"shift": name, "severity": severity} for name, severity in shifts]
+        worst = max((severity for _, severity in shifts), default=0)
+        return [{"shift": SEQUENCE, "severity": worst, "sequence": tuple(shifts)}] if shifts else []
 
     def _lines(self, label: str, table: Any, domain: Table) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """Yield what the cells of one line of a table have in common, and their seeds."""
         where = f"{self.where}, methods.{label}"
         if not isinstance(table, Mapping):
             raise InputError(f"{where}: expected a table such as {{}}, got {table!r}")
-        run = check(where, _only(table, ("method", *_RUN)), {"method": TEXT, **_RUN})
-        try:
+        run = check(where, _only(table, ("method", *RUN)), {"method": TEXT, **RUN})
+        with _named(where):
             method = find(run.pop("method", label), self.folder)
-        except (InputError, UnknownNameError) as error:
-            raise type(error)(f"{where}: {error}") from error
         name = method.name
         label = name if user_code.split(label) else label
-        if not self._admit("method", name, label):
-            return
         # The nearest wins: the method's table, the source domain's, the recipe's. What the command sets comes before
         # all of them, but not where a line goes by another name: what it differs in would be undone.
-        run = {**_only(self.table, _RUN), **_only(domain, _RUN), **run}
-        run |= _only(self.table, _RUN.keys() & self.commanded) if label == name else {}
-        assigned = self._assigned(name, label, {**domain.get("set", {}), **self.hyper})
-        for setting in run.get("settings", ["paper"]):
+        run = {**_only(self.table, RUN), **_only(domain, RUN), **run}
+        run |= _only(self.table, RUN.keys() & self.commanded) if label == name else {}
+        seeds, settings = run.pop("seeds", [0]), run.pop("settings", ["paper"])
+        assigned = self._assigned({**domain.get("set", {}), **self.hyper}, (name, label))
+        paper, tuned = make(name), make(name, "tuned")
+        differs = {field.name for field in fields(paper) if getattr(paper, field.name) != getattr(tuned, field.name)}
+        for setting in settings:
             # What `tuned` is about is not the recipe's to undo; only an assignment by name does that.
-            tuned = options.changed_by_tuning(name) if setting == "tuned" else set()
-            settings = {key: value for key, value in table.items() if key not in (*tuned, *_RUN, "method")}
-            hyper = options.hyper(where, name, setting, settings | assigned)
-            if not self._admit("setting", setting) or (setting == "tuned" and not tuned):
-                continue  # with nothing to tune it would be the same row twice
-            seeds = run.get("seeds", [0]) if self.seeds is None else self.seeds
-            line = {
-                "method": name,
-                "label": label,
-                "setting": setting,
-                "hyper": as_hyper(hyper),
-                "batch_size": run.get("batch_size", 200),
-                "steps": run.get("steps", 1),
-                "episodic": run.get("episodic", False),
-                "predict": run.get("predict", method.predicts),
-                "guard": run.get("guard", "off"),
-            }
-            yield line, [seed for seed in seeds if self._admit("seed", str(seed))]
+            keep = differs if setting == "tuned" else ()
+            hyper = {key: value for key, value in table.items() if key not in (*keep, *RUN, "method")}
+            with _named(where):
+                resolved = make(name, setting, **(hyper | assigned))
+            if setting == "paper" or differs:  # with nothing to tune it would be the same row twice
+                values = _stored_hyper(resolved, tuned if setting == "tuned" else paper)
+                line = {"method": name, "label": label, "setting": setting, "hyper": values}
+                yield {"predict": method.predicts, **line, **run}, seeds if self.seeds is None else self.seeds
 
-    def _assigned(self, name: str, label: str, assignments: Table) -> dict[str, Any]:
-        """Pick the assignments (`tea.lr = 1e-4`) that are meant for one method."""
+    def _assigned(self, assignments: Table, targets: tuple[str, str]) -> dict[str, Any]:
+        """Pick the assignments (`tea.lr = 1e-4`) that are meant for one method or line."""
         pairs = {key: key.partition(".")[::2] for key in assignments}
         for target, _ in pairs.values():
             if target not in METHODS and target not in self.table["methods"]:
                 raise unknown("method to set", target, (*METHODS, *self.table["methods"]))
-        return {field: assignments[key] for key, (target, field) in pairs.items() if target in (name, label)}
+        return {field: assignments[key] for key, (target, field) in pairs.items() if target in targets}
 
-    def _admit(self, what: str, *names: str) -> bool:
-        """Note names that the grid has for one thing, and say whether --only wants it."""
-        self.known[what] |= set(names)
-        return what not in self.chosen or not self.chosen[what].isdisjoint(names)
+    def _know(self, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+        for name in names:
+            if name not in known:
+                raise unknown(f"{what} of {self.where}", name, known)
+
+
+def _stored_hyper(method: Method[Any], usual: Method[Any]) -> Hyper:
+    """Give every hyper-parameter of a method as a cell stores it.
+
+    One that was added after rows were stored is left out where it is as it was before: they keep their keys.
+
+    >>> [dict(_stored_hyper(make("tent", loss=loss), make("tent"))).get("loss") for loss in ("entropy", "come")]
+    [None, 'come']
+    """
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    as_before = {name for name in added_later(type(method)) if values[name] == getattr(usual, name)}
+    return as_hyper({name: value for name, value in values.items() if name not in as_before})
+
+
+@contextlib.contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Say in an error of the block where it is from."""
+    try:
+        yield
+    except (InputError, UnknownNameError) as error:
+        raise type(error)(f"{where}: {error}") from error
 
 
 def _only(table: Table, keys: Iterable[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from steep import recipes
 from steep.analysis import ANALYSES, Analysis, cells, samples, stream
-from steep.analysis.cells import choose
+from steep.bench.options import admits, choices
 from steep.bench.recipe import plan
 from steep.bench.rows import Row, encode, read
 from steep.bench.sources import Sources
@@ -96,8 +96,9 @@ def _stored(analysis: Analysis, stores: Sequence[Path], only: Sequence[str]) -> 
         raise InputError(
             f"{analysis.name}: measures more than a bench stores. Use --recipe, such as --recipe {analysis.recipe}"
         )
+    chosen = choices(only)
     stored = {row["key"]: row for store in stores for row in read(store)}
-    rows = [row for row in choose(list(stored.values()), only) if not row.get("segments")]
+    rows = [row for row in stored.values() if admits(chosen, row["spec"]) and not row.get("segments")]
     if not rows:
         raise InputError(f"--run: expected rows of single shifts in {', '.join(map(str, stores))}, got none")
     return rows
