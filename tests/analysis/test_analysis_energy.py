@@ -14,14 +14,14 @@ from scipy.special import logsumexp
 from scipy.stats import spearmanr
 
 import steep
-from steep.analysis import ANALYSES, cells, energy_error, energy_severity, energy_steps
-from steep.analysis.ranks import spearman
+from steep.analysis import ANALYSES, cells
+from steep.analysis.energy import EnergyError, EnergySeverity, EnergySteps, groups, spearman
 from steep.errors import InputError
 
 
 def test_groups_are_those_counted_by_hand(tmp_path: Path) -> None:
     cells = grid("analyze-digits", "method=source", "shift=fog,clean", "severity=0,5")
-    rows = energy_error.rows(stored("energy-error", cells, tmp_path, width=0.005))
+    rows = EnergyError().rows(stored("energy-error", cells, tmp_path, width=0.005))
     assert {(row["shift"], row["severity"]) for row in rows} == {("fog", 5), ("clean", 0)}
     x, y = digits("fog", 5)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def test_groups_are_those_counted_by_hand(tmp_path: Path) -> None:
 
 def test_answers_that_are_not_finite_fall_into_no_group() -> None:
     logits = torch.tensor([[1.0, 0.0], [math.nan, 0.0], [3.0, math.inf]])
-    assert sum(group["n"] for group in energy_error.groups(logits, torch.zeros(3).long(), 1.0)) == 1
+    assert sum(group["n"] for group in groups(logits, torch.zeros(3).long(), 1.0)) == 1
     with pytest.raises(InputError, match="width"):
         cells.resolve(ANALYSES["energy-error"], {"width": 0.0})
 
@@ -50,7 +50,7 @@ def test_answers_that_are_not_finite_fall_into_no_group() -> None:
 @pytest.mark.parametrize("method", ["tent", "tea"])
 def test_a_step_is_what_an_adapter_of_so_many_steps_answers(method: str, tmp_path: Path) -> None:
     cells = grid("analyze-digits", f"method={method}", "shift=fog", "severity=5", sets=("steps=2",))
-    rows = energy_steps.rows(stored("energy-steps", cells, tmp_path))
+    rows = EnergySteps().rows(stored("energy-steps", cells, tmp_path))
     assert [row["step"] for row in rows] == [0, 1, 2]
     x, y = digits("fog", 5)
     hyper = dict(cells[0].hyper)
@@ -67,9 +67,9 @@ def test_a_step_is_what_an_adapter_of_so_many_steps_answers(method: str, tmp_pat
 
 def test_the_source_model_takes_no_step(tmp_path: Path) -> None:
     cells = grid("analyze-digits", "method=source", "shift=fog", "severity=5", sets=("steps=3",))
-    rows = energy_steps.rows(stored("energy-steps", cells, tmp_path))
+    rows = EnergySteps().rows(stored("energy-steps", cells, tmp_path))
     assert [row["step"] for row in rows] == [0]
-    assert "after 0 steps" in energy_steps.summary(rows)[0]
+    assert "after 0 steps" in EnergySteps().summary(rows)[0]
 
 
 def bench_row(method: str, shift: str, severity: int, **values: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def severity_rows(*, seed: int = 0, sources: bool = True) -> list[dict[str, Any]
 
 def test_gain_reduction_and_their_rank_correlation() -> None:
     stored = severity_rows()
-    rows = energy_severity.rows(stored)
+    rows = EnergySeverity().rows(stored)
     points = [row for row in rows if row["part"] == "point"]
     tea = [row for row in stored if row["spec"]["method"] == "tea"]
     source = [row["accuracy"] for row in stored if row["spec"]["method"] == "source"]
@@ -107,7 +107,7 @@ def test_gain_reduction_and_their_rank_correlation() -> None:
     assert ranks["all"]["spearman"] == pytest.approx(spearmanr(reduction, gain).statistic)
     assert ranks["fog"]["spearman"] == pytest.approx(spearmanr(reduction[:5], gain[:5]).statistic)
     assert (ranks["all"]["pairs"], ranks["snow"]["pairs"]) == (10, 5)
-    said = energy_severity.summary(rows)
+    said = EnergySeverity().summary(rows)
     assert said[0].startswith("tea, all shifts: rank correlation of energy reduction and accuracy gain")
     assert f"{spearmanr(reduction, gain).statistic:.2f} over 10 points" in said[0]
     for row in rows:
@@ -121,26 +121,26 @@ def test_gain_reduction_and_their_rank_correlation() -> None:
 
 def test_a_rank_correlation_is_of_one_data_set() -> None:
     other = [{**row, "spec": {**row["spec"], "data": "mnist"}} for row in severity_rows(seed=1)]
-    alone = [energy_severity.rows(rows) for rows in (severity_rows(), other)]
-    both = energy_severity.rows([*severity_rows(), *other])
+    alone = [EnergySeverity().rows(rows) for rows in (severity_rows(), other)]
+    both = EnergySeverity().rows([*severity_rows(), *other])
 
     def ranks(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
         return {(row["data"], row["shift"]): row["spearman"] for row in rows if row["part"] == "correlation"}
 
     assert ranks(both) == ranks(alone[0]) | ranks(alone[1])
     assert len(set(ranks(both).values())) > 3
-    said = energy_severity.summary(both)
+    said = EnergySeverity().summary(both)
     assert said[0].startswith("tea on cifar10-c, wrn-40-2, all shifts")
     assert "over 10 points" in said[0]
     assert any(line.startswith("tea on mnist, wrn-40-2, all shifts") for line in said)
 
 
 def test_without_a_source_model_there_is_no_gain_rather_than_a_wrong_one() -> None:
-    rows = energy_severity.rows(severity_rows(sources=False))
+    rows = EnergySeverity().rows(severity_rows(sources=False))
     assert all(row["gain"] is None for row in rows if row["part"] == "point")
     assert all(math.isnan(row["spearman"]) for row in rows if row["part"] == "correlation")
-    assert "10 cells have no source model on the same images" in energy_severity.summary(rows)[-1]
-    half = energy_severity.rows([row for row in severity_rows() if row["key"] != "sourcefog3"])
+    assert "10 cells have no source model on the same images" in EnergySeverity().summary(rows)[-1]
+    half = EnergySeverity().rows([row for row in severity_rows() if row["key"] != "sourcefog3"])
     assert [row["pairs"] for row in half if row["part"] == "correlation"] == [9, 4, 5]
 
 
@@ -158,4 +158,4 @@ def test_every_analysis_says_what_it_is_and_has_a_recipe() -> None:
     from steep.report.charts import CHARTS
 
     assert set(CHARTS) == {*ANALYSES, "stream"}
-    assert all(analysis.about and analysis.recipe.startswith("analyze-") for analysis in ANALYSES.values())
+    assert all(analysis.recipe.startswith("analyze-") for analysis in ANALYSES.values())

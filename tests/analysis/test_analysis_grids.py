@@ -14,7 +14,9 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 import steep
 from steep import recipes
-from steep.analysis import ANALYSES, calibration, sensitivity
+from steep.analysis import ANALYSES
+from steep.analysis.calibration import Calibration
+from steep.analysis.sensitivity import Sensitivity
 from steep.bench.recipe import plan
 from steep.errors import InputError
 
@@ -57,7 +59,7 @@ def test_pacs_is_sampled_on_the_domain_it_was_trained_on_too() -> None:
 
 def test_calibration_is_pooled_over_all_shifts(tmp_path: Path) -> None:
     cells = grid("analyze-digits", "method=source,tent", "shift=fog,contrast", "severity=5")
-    rows = calibration.rows(stored("calibration", cells, tmp_path))
+    rows = Calibration().rows(stored("calibration", cells, tmp_path))
     for method in ("source", "tent"):
         logits, labels = [], []
         for shift in ("contrast", "fog"):
@@ -87,17 +89,17 @@ def test_calibration_is_pooled_over_all_shifts(tmp_path: Path) -> None:
                 assert row["accuracy"] == pytest.approx(right[inside].mean())
             else:
                 assert row["confidence"] is row["accuracy"] is None
-    assert "ECE" in calibration.summary(rows)[0]
+    assert "ECE" in Calibration().summary(rows)[0]
 
 
 def test_answers_that_are_not_finite_make_nan_not_a_number() -> None:
     spec = {"data": "d", "shift": "fog", "severity": 5, "method": "pl", "label": "pl", "seed": 0}
     row: dict[str, Any] = {"spec": spec, "n": 4, "accuracy": 0.25, "brier": math.nan, "nll": math.nan, "nonfinite": 3}
-    rows = calibration.rows([{**row, "reliability": None, "calibration": None}])
+    rows = Calibration().rows([{**row, "reliability": None, "calibration": None}])
     assert len(rows) == 1
     assert math.isnan(rows[0]["ece"])
     assert rows[0]["accuracy"] == 0.25
-    assert "3 answers are not finite" in calibration.summary(rows)[0]
+    assert "3 answers are not finite" in Calibration().summary(rows)[0]
 
 
 def sensitivity_row(label: str, shift: str, accuracy: float, **changed: Any) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def sensitivity_rows() -> list[dict[str, Any]]:
 
 
 def test_what_a_variant_varies_is_found_and_the_usual_value_is_on_every_line() -> None:
-    rows = sensitivity.rows(sensitivity_rows())
+    rows = Sensitivity().rows(sensitivity_rows())
     points = {
         (r["parameter"], r["value"], r["shift"]): (r["accuracy"], r["usual"]) for r in rows if r["part"] == "point"
     }
@@ -146,11 +148,11 @@ def test_what_a_variant_varies_is_found_and_the_usual_value_is_on_every_line() -
         ("chains", 200, "fog"): (0.5, True),  # None: as many as images
         ("chains", 200, "snow"): (0.6, True),
     }
-    assert "sgld_rate: best 55.00% at 0.1, worst 35.00% at 0.001, usual 55.00% at 0.1" in sensitivity.summary(rows)
-    half = sensitivity.rows([row for row in sensitivity_rows() if row["accuracy"] != 0.3])
-    assert "sgld_rate: not run for every shift, so left out: 0.001" in sensitivity.summary(half)
+    assert "sgld_rate: best 55.00% at 0.1, worst 35.00% at 0.001, usual 55.00% at 0.1" in Sensitivity().summary(rows)
+    half = Sensitivity().rows([row for row in sensitivity_rows() if row["accuracy"] != 0.3])
+    assert "sgld_rate: not run for every shift, so left out: 0.001" in Sensitivity().summary(half)
 
 
 def test_variants_of_nothing_are_refused() -> None:
     with pytest.raises(InputError, match="expected a line named tea"):
-        sensitivity.rows([sensitivity_row("rate-0.4", "fog", 0.4, sgld_rate=0.4)])
+        Sensitivity().rows([sensitivity_row("rate-0.4", "fog", 0.4, sgld_rate=0.4)])

@@ -14,8 +14,7 @@ import torch
 from grids import grid, stored
 from PIL import Image
 
-from steep.analysis import samples
-from steep.analysis.moments import Moments
+from steep.analysis.samples import Samples, distance, moments
 from steep.data import load
 from steep.errors import InputError
 
@@ -24,7 +23,7 @@ from steep.errors import InputError
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path]:
     folder = tmp_path_factory.mktemp("samples")
     cells = grid("analyze-samples-digits", "shift=clean", sets=("tea.restart=0.5",), limit=90)
-    return samples.rows(stored("samples", cells, folder, per_class=3, steps=12)), folder
+    return Samples().rows(stored("samples", cells, folder, per_class=3, steps=12)), folder
 
 
 def opened(path: Path) -> Image.Image:
@@ -92,12 +91,12 @@ def test_pictures_are_files_and_small_ones_in_the_rows(made: tuple[list[dict[str
         inside = base64.b64decode(row["png"])
         assert Image.open(io.BytesIO(inside)).format == "PNG"
         assert len(inside) < 20_000
-    (panel,) = samples.panels(rows, folder)
+    (panel,) = Samples().draw(rows, folder)
     assert panel.name == "samples-digits-c-clean.png"
     assert opened(panel).width > 4 * 3 * 32
     for row in pictures:
         (folder / row["file"]).rename(folder / f"{row['file']}.away")
-    assert samples.panels(rows, folder) == []
+    assert Samples().draw(rows, folder) == []
     for row in pictures:
         (folder / f"{row['file']}.away").rename(folder / row["file"])
 
@@ -105,23 +104,23 @@ def test_pictures_are_files_and_small_ones_in_the_rows(made: tuple[list[dict[str
 def test_every_seed_has_the_real_images_beside_it(tmp_path: Path) -> None:
     cells = grid("analyze-samples-digits", "shift=clean", "method=source", limit=90)
     both = (*cells, *(replace(cell, seed=1, label="../../so/urce") for cell in cells))
-    rows = samples.rows(stored("samples", both, tmp_path / "in", per_class=3, steps=1))
+    rows = Samples().rows(stored("samples", both, tmp_path / "in", per_class=3, steps=1))
     real = [row for row in rows if row["label"] == "real" and row["part"] == "picture"]
     assert [row["seed"] for row in real] == [0, 1]
     assert real[0]["png"] == real[1]["png"]
-    assert [path.name for path in samples.panels(rows, tmp_path / "in")] == [
+    assert [path.name for path in Samples().draw(rows, tmp_path / "in")] == [
         "samples-digits-c-clean.png",
         "samples-digits-c-clean-seed1.png",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["in"]  # whatever a label says
-    assert "seed 1" in samples.summary(rows)[-1]
+    assert "seed 1" in Samples().summary(rows)[-1]
 
 
 def test_moments_are_numpys_and_large_images_are_averaged_down() -> None:
     g = torch.Generator().manual_seed(0)
     a, b = torch.rand(20, 3, 64, 64, generator=g) * 2 - 0.5, torch.rand(15, 3, 64, 64, generator=g)
     small = [x.clamp(0, 1).reshape(len(x), 3, 32, 2, 32, 2).mean((3, 5)).flatten(1).double().numpy() for x in (a, b)]
-    found = Moments.of(a).distance(b)
+    found = distance(moments(a), b)
     assert found["mean_distance"] == pytest.approx(
         np.sqrt(((small[0].mean(0) - small[1].mean(0)) ** 2).mean()), rel=1e-4
     )

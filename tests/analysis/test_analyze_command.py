@@ -11,7 +11,7 @@ import pytest
 
 import steep
 from nets import images, net
-from steep.analysis import energy_error
+from steep.analysis import energy
 from steep.analysis.stream import Recorder
 from steep.bench import cell as one
 from steep.cli import main
@@ -101,7 +101,7 @@ def test_a_failing_measurement_of_every_cell_is_an_error(
     def fails(*_: Any, **__: Any) -> Any:
         raise ValueError("nothing works")
 
-    monkeypatch.setattr(energy_error, "metrics", fails)
+    monkeypatch.setattr(energy, "metrics", fails)
     call = ["analyze", "energy-error", *GRID, *FEW, "--only", "method=source", "--out", str(tmp_path)]
     assert main(call) == 2
     assert "none of 2 cells could be run" in told(capsys)[1]

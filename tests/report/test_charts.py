@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steep.analysis import calibration as calibration_analysis
 from steep.errors import InputError, UnknownNameError
 from steep.methods import METHODS
 from steep.report import charts
@@ -230,10 +229,10 @@ def test_calibration_on_other_sets_is_no_comparison() -> None:
     rows = ROWS["calibration"]
     warned = "methods were not run on the same sets: do not compare them"
     assert warned not in json.dumps(CHARTS["calibration"](rows).to_dict())
-    assert warned not in calibration_analysis.summary(rows)
+    assert warned not in Calibration().summary(rows)
     other = [{**r, "shift": "fog"} if r["label"] == "tea" else r for r in rows]  # as many sets, and not the same
     assert warned in json.dumps(CHARTS["calibration"](other).to_dict())
-    assert calibration_analysis.summary(other)[0] == warned
+    assert Calibration().summary(other)[0] == warned
 
 
 def test_sensitivity_is_a_mean_over_seeds_then_over_corruptions() -> None:

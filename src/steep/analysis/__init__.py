@@ -1,16 +1,14 @@
-"""The paper's analyses: each measures the cells of a bench recipe, and gives flat rows that figures are made of.
+"""The paper's analyses: each measures the cells of a bench recipe, and gives flat rows that figures are made of."""
 
->>> from steep.analysis import ANALYSES
->>> list(ANALYSES)
-['energy-error', 'energy-steps', 'energy-severity', 'samples', 'calibration', 'sensitivity']
-"""
-
-from steep.analysis import calibration, energy_error, energy_severity, energy_steps, samples, sensitivity
-from steep.analysis.spec import Analysis
+from steep.analysis.calibration import Calibration
+from steep.analysis.cells import Analysis
+from steep.analysis.energy import EnergyError, EnergySeverity, EnergySteps
+from steep.analysis.samples import Samples
+from steep.analysis.sensitivity import Sensitivity
 
 ANALYSES: dict[str, Analysis] = {
-    module.ANALYSIS.name: module.ANALYSIS
-    for module in (energy_error, energy_steps, energy_severity, samples, calibration, sensitivity)
+    analysis.name: analysis
+    for analysis in (EnergyError(), EnergySteps(), EnergySeverity(), Samples(), Calibration(), Sensitivity())
 }
 """Every analysis of a grid by name; `stream`, which is of one run, stands beside them."""
 

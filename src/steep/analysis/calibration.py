@@ -6,40 +6,58 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from steep.analysis.spec import Analysis, flat, lines
+from steep.analysis.cells import Analysis, label_of, lines
 from steep.bench.measure import DIAGRAM_BINS, ERROR_BINS
 from steep.bench.rows import Row, pooled
 from steep.metrics import Reliability
 
 
-def rows(stored: Sequence[Row]) -> list[Row]:
-    """For each method, over all its shifts and seeds taken as one set: ten bins, and the errors."""
-    methods: dict[tuple[Any, ...], list[Row]] = {}
-    for row in stored:
-        spec = row["spec"]
-        where = tuple(spec.get(name) for name in ("data", "source", "model", "weights", "weights_sha256"))
-        methods.setdefault((*where, flat("", row)["label"]), []).append(row)
-    flat_rows = []
-    for cells in methods.values():
-        shifts = {(row["spec"]["shift"], row["spec"].get("severity", 0)) for row in cells}
-        about = {
-            "shift": ", ".join(sorted({name for name, _ in shifts})),
-            "severity": max(level for _, level in shifts),
-            "shifts": len(shifts),
-            "seeds": len({row["spec"].get("seed", 0) for row in cells}),
-            "seed": None,
-        }
-        flat_rows.append(flat("calibration", cells[0], **{**about, "part": "errors", **_errors(cells)}))
-        if (bars := together(cells, "reliability", DIAGRAM_BINS)) is None:
-            continue
-        for index, count in enumerate(bars.counts):
-            means = {name: getattr(bars, name)[index] if count else None for name in ("confidence", "accuracy")}
-            ends = {"bin": index, "low": bars.edges[index], "high": bars.edges[index + 1], "n": count}
-            flat_rows.append(flat("calibration", cells[0], **{**about, "part": "bin", **ends, **means}))
-    return flat_rows
+class Calibration(Analysis):
+    """Reliability histograms of ten bins; ECE, MCE, Brier and NLL pooled over the set."""
+
+    name = "calibration"
+    recipe = "analyze-calibration"
+
+    def rows(self, stored: Sequence[Row]) -> list[Row]:
+        """For each method, over all its shifts and seeds taken as one set: ten bins, and the errors."""
+        methods: dict[tuple[Any, ...], list[Row]] = {}
+        for row in stored:
+            where = (row["spec"].get(name) for name in ("data", "source", "model", "weights", "weights_sha256"))
+            methods.setdefault((*where, label_of(row["spec"])), []).append(row)
+        flat_rows = []
+        for cells in methods.values():
+            shifts = {(row["spec"]["shift"], row["spec"].get("severity", 0)) for row in cells}
+            about = {
+                "shift": ", ".join(sorted({name for name, _ in shifts})),
+                "severity": max(level for _, level in shifts),
+                "shifts": len(shifts),
+                "seeds": len({row["spec"].get("seed", 0) for row in cells}),
+                "seed": None,
+            }
+            flat_rows.append(self.flat(cells[0], **about, part="errors", **_errors(cells)))
+            if (bars := _pooled(cells, "reliability", DIAGRAM_BINS)) is None:
+                continue
+            for index, count in enumerate(bars.counts):
+                means = {name: getattr(bars, name)[index] if count else None for name in ("confidence", "accuracy")}
+                ends = {"bin": index, "low": bars.edges[index], "high": bars.edges[index + 1], "n": count}
+                flat_rows.append(self.flat(cells[0], **about, part="bin", **ends, **means))
+        return flat_rows
+
+    def summary(self, rows: Sequence[Row]) -> list[str]:
+        """Print the errors of each method; errors on other sets are no comparison."""
+        errors = [row for row in rows if row["part"] == "errors"]
+        sets = {(row["shift"], row["severity"], row["shifts"], row["seeds"]) for row in errors}
+        apart = ["methods were not run on the same sets: do not compare them"] if len(sets) > 1 else []
+        return apart + [
+            f"{name}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
+            f"accuracy {row['accuracy']:.2%} over {row['n']:,} answers"
+            + (f"; {row['nonfinite']} answers are not finite" if row["nonfinite"] else "")
+            for name, line in lines(errors)
+            for row in line
+        ]
 
 
-def together(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
+def _pooled(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
     """Take the bins of several sets as those of one; None where a set has answers that are not finite."""
     if any(row.get(name) is None for row in stored):
         return None
@@ -50,40 +68,16 @@ def together(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
 
 def _errors(stored: Sequence[Row]) -> dict[str, Any]:
     n = sum(row["n"] for row in stored)
-    bars = together(stored, "calibration", ERROR_BINS)
-    means = {
-        name: math.fsum(row["n"] * row[name] for row in stored) / n if all(math.isfinite(row[name]) for row in stored)
-        else math.nan
-        for name in ("accuracy", "brier", "nll")
-    }  # fmt: skip
+    bars = _pooled(stored, "calibration", ERROR_BINS)
+    means = {}
+    for name in ("accuracy", "brier", "nll"):
+        finite = all(math.isfinite(row[name]) for row in stored)
+        means[name] = math.fsum(row["n"] * row[name] for row in stored) / n if finite else math.nan
     return {
         "n": n,
         **means,
         "error_bins": ERROR_BINS,
-        "ece": math.nan if bars is None else bars.ece,
-        "mce": math.nan if bars is None else bars.mce,
+        "ece": bars.ece if bars else math.nan,
+        "mce": bars.mce if bars else math.nan,
         "nonfinite": sum(row.get("nonfinite", 0) for row in stored),
     }
-
-
-def summary(rows: Sequence[Row]) -> list[str]:
-    """Print the errors of each method; errors on other sets are no comparison."""
-    errors = [row for row in rows if row["part"] == "errors"]
-    sets = {(row["shift"], row["severity"], row["shifts"], row["seeds"]) for row in errors}
-    apart = ["methods were not run on the same sets: do not compare them"] if len(sets) > 1 else []
-    return apart + [
-        f"{name}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
-        f"accuracy {row['accuracy']:.2%} over {row['n']:,} answers"
-        + (f"; {row['nonfinite']} answers are not finite" if row["nonfinite"] else "")
-        for name, line in lines(errors)
-        for row in line
-    ]
-
-
-ANALYSIS = Analysis(
-    name="calibration",
-    about="reliability histograms of ten bins; ECE, MCE, Brier and NLL pooled over the set",
-    recipe="analyze-calibration",
-    rows=rows,
-    summary=summary,
-)

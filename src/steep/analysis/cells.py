@@ -1,16 +1,21 @@
-"""Run the cells of an analysis: what is missing, one after the other, each stored as it ends."""
+"""What an analysis is, what every row of one says about itself, and how its cells are run.
+
+What is missing is run, one cell after the other, each stored as it ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from steep import provenance
-from steep.analysis.spec import Analysis, Run, Tell
 from steep.bench import local
 from steep.bench.adapters import make_adapter, place, precision
 from steep.bench.local import Outcome, Progress
@@ -20,7 +25,109 @@ from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.bench.streaming import OnProgress
+from steep.core.adapter import Adapter
+from steep.core.constraints import Constraint
+from steep.data import Batches, ImageSet, batches
 from steep.errors import InputError
+
+VERSION = 1
+"""Of the flat rows; raised when an older reader could no longer understand them."""
+
+_MODEL = ("model", "weights", "weights_sha256")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One cell that is measured: its adapter at the source model, its images, and where pictures go."""
+
+    adapter: Adapter
+    cell: Cell
+    images: ImageSet
+    device: torch.device
+    folder: Path
+    options: Mapping[str, Any]
+    tell: Callable[[float], None]  # called with the share of the cell that is done
+
+    def stream(self) -> Batches:
+        """Batch the images as the cell says."""
+        return batches(self.images, self.cell.batch_size or len(self.images), device=self.device)
+
+
+class Analysis(abc.ABC):
+    """One analysis of rows that a bench stores: how they become flat rows, and what they say to a person."""
+
+    name: str
+    recipe: str  # taken where the caller names none
+    options: ClassVar[Mapping[str, tuple[Any, Constraint]]] = {}  # name → default and allowed values
+    own_domain = False  # whether a model is also run on the domain it was trained on
+
+    @abc.abstractmethod
+    def rows(self, stored: Sequence[Row]) -> list[Row]:
+        """Make flat rows of what is stored."""
+
+    @abc.abstractmethod
+    def summary(self, rows: Sequence[Row]) -> list[str]:
+        """Say in a few lines what the flat rows show."""
+
+    def draw(self, rows: Sequence[Row], folder: Path) -> list[Path]:
+        """Write pictures of the flat rows, besides the figures that every analysis has."""
+        return []
+
+    def flat(self, row: Row, **values: Any) -> Row:
+        """Make a flat row: what was run and where, from the stored row of its cell, and the values."""
+        spec, env = row["spec"], row.get("env", {})
+        names = ("data", "source", "shift", "severity", *_MODEL, "method", "setting", "seed", "protocol", "batch_size")
+        return {
+            "analysis": self.name,
+            "version": VERSION,
+            **{name: spec.get(name) for name in (*names, "steps", "predict", "limit", "size", "precision")},
+            "label": label_of(spec),
+            "commit": env.get("commit"),
+            "device": env.get("device"),
+            "steep": env.get("versions", {}).get("steep"),
+            "when": row.get("finished"),
+            **values,
+        }
+
+
+class MeasuringAnalysis(Analysis):
+    """An analysis that needs more of a cell than a bench stores."""
+
+    step_by_step = False  # whether each call of the adapter answers before its update and makes one step
+
+    @abc.abstractmethod
+    def measure(self, run: Run) -> dict[str, Any]:
+        """Measure one cell; what comes of it is stored."""
+
+
+def label_of(spec: Mapping[str, Any]) -> str:
+    """Name the line of a table that a cell is of.
+
+    >>> label_of({"method": "sar", "setting": "tuned"})
+    'sar (tuned)'
+    """
+    return (spec.get("label") or spec.get("method") or "") + (" (tuned)" if spec.get("setting") == "tuned" else "")
+
+
+def lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Part flat rows into lines: one method of one model on one data set. Names say the latter where there are several.
+
+    >>> [name for name, _ in lines([{"label": "tea", "data": "mnist"}, {"label": "tea", "data": "cifar10"}])]
+    ['tea on mnist', 'tea on cifar10']
+    """
+    parted: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        key = (row["label"], *(row.get(name) for name in ("data", "source", *_MODEL, "limit", "size")))
+        parted.setdefault(key, []).append(row)
+    if len({key[1:] for key in parted}) < 2:
+        return [(key[0], line) for key, line in parted.items()]
+    return [(f"{key[0]} on {', '.join(str(word) for word in key[1:4] if word)}", line) for key, line in parted.items()]
+
+
+def images_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Name the images and the model a row is of: the same for rows that differ only in the method."""
+    names = ("data", "source", "shift", "severity", *_MODEL, "protocol", "limit", "size")
+    return tuple(row.get(name) for name in names)
 
 
 def run(
@@ -35,20 +142,14 @@ def run(
     progress: Progress | None = None,
 ) -> Outcome:
     """Run what is missing. An analysis of bench rows runs as a bench; others measure more, cell by cell."""
-    if analysis.measure is None:
+    if not isinstance(analysis, MeasuringAnalysis):
         return local.run(cells, store, sources=sources, device=device, progress=progress)
     options = resolve(analysis, options or {})
     for cell in cells:
         if cell.key() in store:
             _refuse_others(analysis, store[cell.key()], options, store.path)
 
-    def run_cell(cell: Cell, sources: Sources, device: torch.device | str, on_progress: OnProgress | None) -> Row:
-        def tell(share: float) -> None:
-            if on_progress is not None:
-                on_progress(round(1000 * share), 1000, None)
-
-        return _measure(analysis, cell, sources, torch.device(device), folder, options, tell)
-
+    run_cell = partial(_measure, analysis, folder=folder, options=options)
     return local.run(cells, store, sources=sources, device=device, progress=progress, run_cell=run_cell)
 
 
@@ -59,20 +160,24 @@ def resolve(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measure(
-    analysis: Analysis,
+    analysis: MeasuringAnalysis,
     cell: Cell,
     sources: Sources,
-    device: torch.device,
+    device: torch.device | str,
+    on_progress: OnProgress | None,
+    *,
     folder: Path,
     options: Mapping[str, Any],
-    tell: Tell,
 ) -> Row:
     """Measure one cell, in its precision, from the source model."""
-    if analysis.measure is None:
-        raise InputError(f"analysis: {analysis.name} measures no cells itself. Run it as a bench")
     if cell.protocol != "reset":
         raise InputError(f"protocol: expected 'reset', every shift from the source model, got {cell.protocol!r}")
-    started = datetime.now(UTC)
+
+    def tell(share: float) -> None:
+        if on_progress is not None:
+            on_progress(round(1000 * share), 1000, None)
+
+    started, device = datetime.now(UTC), torch.device(device)
     images = sources.images(cell, cell.shift, cell.severity)
     with precision(cell.precision, device):
         model = place(sources.model(cell, images), cell, device)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from steep import provenance
-from steep.analysis.spec import VERSION
+from steep.analysis.cells import VERSION
 from steep.bench.rows import Row, encode
 from steep.core.adapter import Adapter
 from steep.core.losses import energy, entropy

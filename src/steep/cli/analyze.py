@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from steep import recipes
-from steep.analysis import ANALYSES, Analysis, cells, samples, stream
+from steep.analysis import ANALYSES, Analysis, cells, stream
 from steep.bench.options import admits, choices
 from steep.bench.recipe import plan
 from steep.bench.rows import Row, encode, read
@@ -92,7 +92,7 @@ def analyze(
 
 def _stored(analysis: Analysis, stores: Sequence[Path], only: Sequence[str]) -> list[Row]:
     """Take rows a bench has made."""
-    if analysis.measure is not None:
+    if isinstance(analysis, cells.MeasuringAnalysis):
         raise InputError(
             f"{analysis.name}: measures more than a bench stores. Use --recipe, such as --recipe {analysis.recipe}"
         )
@@ -144,8 +144,7 @@ def _write(analysis: Analysis, stored: Sequence[Row], folder: Path, forms: Seque
     rows = analysis.rows(stored)
     for line in analysis.summary(rows):
         typer.echo(line)
-    panels = samples.panels(rows, folder) if analysis.name == "samples" else []
-    _write_rows(rows, folder, forms, panels)
+    _write_rows(rows, folder, forms, analysis.draw(rows, folder))
 
 
 def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.stats import rankdata
 
-from steep.analysis.ranks import spearman
+from steep.analysis.energy import spearman
 from steep.bench.rows import Row
 from steep.methods import SOURCE
 from steep.report.claims import FAILS, HOLDS, NOISE, line_of
