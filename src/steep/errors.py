@@ -58,14 +58,26 @@ def unknown(what: str, name: str, known: Iterable[str], listing: str = "") -> Un
 
     >>> print(unknown("method", "tant", ["tea", "tent"]))
     unknown method 'tant': did you mean 'tent'? Known: tea, tent
+    >>> print(unknown("method", "mine", ["tea", "tent"]))
+    unknown method 'mine'. Known: tea, tent
     >>> print(unknown("recipe", "mine", ["digits", "gradual"], listing="steep recipes"))
-    unknown recipe 'mine': steep recipes lists all 2
+    unknown recipe 'mine'. steep recipes lists all 2
     """
     names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.65)  # two letters of three, as in tae for tea
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f": did you mean {near[0]!r}?" if near else "."
     rest = f"{listing} lists all {len(names)}" if listing else f"Known: {', '.join(names)}"
-    return UnknownNameError(f"unknown {what} {name!r}: {hint}{rest}")
+    return UnknownNameError(f"unknown {what} {name!r}{hint} {rest}")
+
+
+def either(words: Iterable[str]) -> str:
+    """List what is allowed, to follow "expected".
+
+    >>> either(["'before'", "'after'"]), either("abc")
+    ("'before' or 'after'", 'one of a, b, c')
+    """
+    words = tuple(words)
+    return " or ".join(words) if len(words) < 3 else f"one of {', '.join(words)}"
 
 
 def install_extra(extra: str) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.again import shortest_rows
-from steep.bench.options import hyper
-from steep.bench.spec import Cell, as_hyper
-from steep.methods import METHODS
+from steep.bench.recipe import stored_hyper
+from steep.bench.spec import Cell
+from steep.methods import METHODS, make
 
 STORES = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
 
@@ -33,5 +33,6 @@ def test_a_bench_today_looks_for_the_keys_that_are_stored(path: Path) -> None:
     for line in path.read_text(encoding="utf-8").splitlines():
         spec = json.loads(line).get("spec", {})
         if spec.get("hyper") and spec.get("method") in METHODS:
-            values = hyper("row", spec["method"], spec["setting"], spec["hyper"])
-            assert as_hyper(values) == Cell.from_json(spec).hyper, spec["method"]
+            method = make(spec["method"], spec["setting"], **spec["hyper"])
+            values = stored_hyper(method, make(spec["method"], spec["setting"]))
+            assert values == Cell.from_json(spec).hyper, spec["method"]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from steep.analysis.calibration import Calibration
 from steep.errors import InputError, UnknownNameError
 from steep.methods import METHODS
 from steep.report import charts

@@ -235,7 +235,7 @@ class _Grid:
             with _named(where):
                 resolved = make(name, setting, **(hyper | assigned))
             if setting == "paper" or differs:  # with nothing to tune it would be the same row twice
-                values = _stored_hyper(resolved, tuned if setting == "tuned" else paper)
+                values = stored_hyper(resolved, tuned if setting == "tuned" else paper)
                 line = {"method": name, "label": label, "setting": setting, "hyper": values}
                 yield {"predict": method.predicts, **line, **run}, seeds if self.seeds is None else self.seeds
 
@@ -253,12 +253,12 @@ class _Grid:
                 raise unknown(f"{what} of {self.where}", name, known)
 
 
-def _stored_hyper(method: Method[Any], usual: Method[Any]) -> Hyper:
+def stored_hyper(method: Method[Any], usual: Method[Any]) -> Hyper:
     """Give every hyper-parameter of a method as a cell stores it.
 
     One that was added after rows were stored is left out where it is as it was before: they keep their keys.
 
-    >>> [dict(_stored_hyper(make("tent", loss=loss), make("tent"))).get("loss") for loss in ("entropy", "come")]
+    >>> [dict(stored_hyper(make("tent", loss=loss), make("tent"))).get("loss") for loss in ("entropy", "come")]
     [None, 'come']
     """
     values = {field.name: getattr(method, field.name) for field in fields(method)}

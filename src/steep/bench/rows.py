@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steep import files
-from steep.errors import DataError, SteepError
+from steep.errors import DataError, SteepError, either
 
 Row: TypeAlias = dict[str, Any]
 
@@ -101,7 +101,7 @@ def misfit(value: Any, shape: Shape, name: str = "") -> str | None:
         return None
     if isinstance(value, shape) and (not isinstance(value, bool) or bool in shape):
         return None
-    return f"{name}: expected {' or '.join(kind.__name__ for kind in shape)}, got {str(value)[:40]!r}"
+    return f"{name}: expected {either(kind.__name__ for kind in shape)}, got {str(value)[:40]!r}"
 
 
 def encode(row: Mapping[str, Any]) -> bytes:

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from steep.errors import either
+
 _KEY, _LATER = "constraint", "added_later"  # of a dataclass field's metadata
 
 
@@ -164,7 +166,7 @@ class Choice(Constraint):
     """
 
     def __init__(self, *words: str, optional: bool = False) -> None:
-        self.words, self.expected, self.optional = words, " or ".join(map(repr, words)), optional
+        self.words, self.expected, self.optional = words, either(map(repr, words)), optional
 
     def normalise(self, value: Any) -> str:
         """Take the word itself."""
