@@ -13,11 +13,10 @@ import pytest
 from made_rows import row
 from steep.errors import InputError
 from steep.metrics import SeedSummary, average_accuracy, mean_corruption_error, over_seeds
-from steep.report.formats import FORMATS, as_csv, grid, latex, markdown
+from steep.report.formats import FORMATS, WIDTH, as_csv, grid, latex, markdown, terminal
 from steep.report.paper import benchmark
 from steep.report.summary import headline
 from steep.report.tables import ECE, MCE, MEAN, Table, build
-from steep.report.terminal import WIDTH, terminal
 
 
 def one(rows: list[dict[str, Any]]) -> Table:

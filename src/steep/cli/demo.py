@@ -24,9 +24,9 @@ from steep.cli.running import print_failures, running
 from steep.data import default_root, fetch, load
 from steep.errors import DataError
 from steep.files import writing
+from steep.report.formats import terminal
 from steep.report.page import html
 from steep.report.tables import build
-from steep.report.terminal import terminal
 from steep.training import TrainingSpec, train
 
 

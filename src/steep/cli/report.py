@@ -10,11 +10,10 @@ import typer
 from steep.errors import InputError, unknown
 from steep.files import writing
 from steep.report.export import PICTURES, formats, write
-from steep.report.formats import FORMATS
+from steep.report.formats import FORMATS, terminal
 from steep.report.page import html
 from steep.report.runs import read
 from steep.report.tables import build
-from steep.report.terminal import terminal
 
 
 def report(

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from steep import recipes
 from steep.bench.rows import Row
 from steep.report.figures import energy_points
 from steep.report.noise import Measured, Point, accuracy, bars_of, calibration_error, places, weighted
-from steep.report.paper import CLEAN, SUBJECT, methods
+from steep.report.paper import CLEAN, SUBJECT, methods, printed
 from steep.report.tables import MCE, MEAN, Line, Table
 from steep.report.words import number
 
@@ -127,7 +126,7 @@ def _first(table: Table, subject: Line, *, column: str) -> Finding | None:
 
 def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
     others = baselines(table)
-    if not others or table.spec.get("data") not in recipes.paper()["claims"]["first_on_every_shift"]:
+    if not others or table.spec.get("data") not in printed()["claims"]["first_on_every_shift"]:
         return None
     ahead: dict[str, Measured] = {}
     for shift in table.shifts:
@@ -184,7 +183,7 @@ CLAIMS: tuple[tuple[str, Check], ...] = (
     ("TEA has the highest accuracy on every shift", _first_on_every_shift),
     *(
         (f"TEA is better calibrated than {name} (ECE)", functools.partial(_better_calibrated, than=name))
-        for name in recipes.paper()["claims"]["calibration_compared"]
+        for name in printed()["claims"]["calibration_compared"]
         if name != SUBJECT
     ),
     ("TEA keeps clean accuracy to within a point", _keeps_clean),

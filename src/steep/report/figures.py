@@ -64,7 +64,8 @@ def of(table: Table) -> list[Figure]:
     figures = []
     for name, (title, caption, collect, chart) in _FIGURES.items():
         if records := collect(table):
-            caption = caption.format(_measured_memory(table)) if name == "memory" else caption
+            kinds = sorted({plain(memory["of"]) for memory in _memory(table.rows) if memory.get("of")})
+            caption = caption.format(memory="; ".join(kinds) or "as measured")
             draw = functools.partial(_draw, chart, records, caption)
             figures.append(Figure(name, title, caption, {"": records}, draw, broad=name == "reliability"))
     return figures
@@ -109,10 +110,10 @@ def energy_points(table: Table) -> list[Record]:
     points = []
     for line in table.lines:
         for (shift, severity), rows in places(line, table.severities).items() if line is not source else ():
-            before, after, right = (_mean(rows, name) for name in ("energy_before", "energy_after", "accuracy"))
-            base = against.get((shift, severity))
-            if before is not None and after is not None and right is not None and base is not None:
-                numbers = {"reduction": _round(before - after), "gain": _round(100 * (right - base))}
+            reduction = _mean(rows, "energy_before") - _mean(rows, "energy_after")
+            gain = 100 * (_mean(rows, "accuracy") - against.get((shift, severity), math.nan))
+            if not math.isnan(reduction + gain):
+                numbers = {"reduction": _round(reduction), "gain": _round(gain)}
                 points.append({"method": line.name, "shift": shift, "severity": severity, **numbers})
     return points
 
@@ -135,12 +136,11 @@ def _gain_chart(records: list[Record]) -> Any:
 def _energies(table: Table) -> list[Record]:
     records = []
     for line in table.lines:
-        sets = places(line, table.severities).values()
-        pairs = [(_mean(rows, "energy_before"), _mean(rows, "energy_after")) for rows in sets]
-        known = [(before, after) for before, after in pairs if before is not None and after is not None]
-        if known and len(known) == len(pairs):
-            before, after = (statistics.fmean(values) for values in zip(*known, strict=True))
-            records.append({"method": line.name, "before": _round(before), "after": _round(after)})
+        if sets := places(line, table.severities).values():
+            names = {"before": "energy_before", "after": "energy_after"}
+            means = {name: statistics.fmean(_mean(rows, key) for rows in sets) for name, key in names.items()}
+            if not math.isnan(sum(means.values())):
+                records.append({"method": line.name, **{name: _round(mean) for name, mean in means.items()}})
     return records
 
 
@@ -246,10 +246,6 @@ def _memory(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
     return [memory for row in rows if isinstance(memory := row.get("peak_memory"), Mapping)]
 
 
-def _measured_memory(table: Table) -> str:
-    return "; ".join(sorted({plain(m["of"]) for m in _memory(table.rows) if m.get("of")})) or "as measured"
-
-
 def _memory_chart(records: list[Record]) -> Any:
     alt = altair()
     both = {
@@ -298,7 +294,7 @@ _FIGURES: dict[str, tuple[str, str, Callable[[Table], list[Record]], Callable[[l
     ),
     "memory": (
         "Memory",
-        "Peak memory in GiB, the most any cell took ({}).",
+        "Peak memory in GiB, the most any cell took ({memory}).",
         lambda table: [{"method": name, "gib": _round(gib)} for name, gib in memories(table).items()],
         _memory_chart,
     ),
@@ -334,10 +330,10 @@ def _sorted(records: Sequence[Record], key: Callable[[Record], float]) -> list[s
     return [record["method"] for record in sorted(records, key=key)]
 
 
-def _mean(rows: Sequence[Row], name: str) -> float | None:
+def _mean(rows: Sequence[Row], name: str) -> float:
+    """Mean of a number over rows; NaN where one of them has none."""
     values = [row.get(name) for row in rows]
-    known = [float(value) for value in values if isinstance(value, (int, float)) and value == value]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
+    return statistics.fmean(value if isinstance(value, (int, float)) else math.nan for value in values)
 
 
 def _round(value: float) -> float:

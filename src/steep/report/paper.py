@@ -17,16 +17,14 @@ SUBJECT = "tea"
 CLEAN = "clean"
 
 
-@functools.cache
-def blocks() -> tuple[dict[str, Any], ...]:
+printed = functools.cache(recipes.paper)  # every row asks for it
+"""The file of the paper's figures, read once."""
+
+
+def blocks() -> list[dict[str, Any]]:
     """Give the paper's tables, one block for each data set, model and view of severities."""
-    return tuple(recipes.paper()["block"])
-
-
-@functools.cache
-def _hyper() -> dict[str, Any]:
-    table: dict[str, Any] = recipes.paper()["hyper"]
-    return table
+    every: list[dict[str, Any]] = printed()["block"]
+    return every
 
 
 @functools.cache
@@ -78,7 +76,7 @@ def as_in_paper(spec: Mapping[str, Any]) -> bool:
     """
     if spec.get("guard", "off") != "off" or spec.get("episodic") or spec.get("protocol", "reset") != "reset":
         return False
-    hyper = _hyper().get(spec["data"], {})
+    hyper = printed()["hyper"].get(spec["data"], {})
     hyper = hyper.get(spec.get("source") or "", hyper)
     expected = {"batch_size": hyper.get("batch_size"), "steps": hyper.get("steps")}
     if expected["batch_size"] == "full":

@@ -16,8 +16,6 @@ from steep.methods import METHODS
 from steep.report.tables import Line, Table
 from steep.report.words import declared
 
-_RUN = ("steps", "episodic", "predict", "guard")
-
 
 def command(table: Table, number: int = 1) -> str:
     """Give the command line that runs the recipe."""
@@ -70,10 +68,9 @@ def recipe(table: Table) -> str | None:
 
 
 def _method(line: Line) -> dict[str, Any]:
-    settings: dict[str, Any] = {"method": line.method, "settings": [line.setting]}
-    settings["seeds"] = line.seeds
-    settings |= {name: line.spec.get(name) for name in _RUN}
-    return settings | dict(sorted((line.spec.get("hyper") or {}).items()))
+    run = {name: line.spec.get(name) for name in ("steps", "episodic", "predict", "guard")}
+    hyper = sorted((line.spec.get("hyper") or {}).items())
+    return {"method": line.method, "settings": [line.setting], "seeds": line.seeds, **run, **dict(hyper)}
 
 
 def _label(line: Line) -> str:
