@@ -10,7 +10,7 @@ import functools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from steep.bench.rows import Row
 from steep.report.figures import energy_points
@@ -31,13 +31,7 @@ class Claim:
     verdict: str  # one of VERDICTS
 
 
-class Finding(NamedTuple):
-    """What a check finds in rows."""
-
-    ahead: Sequence[Measured]  # each has to be above zero
-    here: str
-
-
+Finding: TypeAlias = tuple[Sequence[Measured], str]  # what has to be above zero, and what is here in words
 Check: TypeAlias = Callable[[Table, Line], Finding | None]
 
 
@@ -49,7 +43,7 @@ def of(table: Table) -> list[Claim]:
     """
     subject = line_of(table, SUBJECT)
     findings = [] if subject is None else [(text, check(table, subject)) for text, check in CLAIMS]
-    return [Claim(text, finding.here, decide(*finding.ahead)) for text, finding in findings if finding is not None]
+    return [Claim(text, finding[1], decide(*finding[0])) for text, finding in findings if finding is not None]
 
 
 def decide(*differences: Measured) -> str:
@@ -120,8 +114,7 @@ def _first(table: Table, subject: Line, *, column: str) -> Finding | None:
     if comparison is None:
         return None
     ours, ahead, other = comparison
-    here = f"{number(ours.value)}; against {other.name}: {-ahead if column == MCE else ahead}"
-    return Finding([ahead], here)
+    return [ahead], f"{number(ours.value)}; against {other.name}: {-ahead if column == MCE else ahead}"
 
 
 def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
@@ -144,7 +137,7 @@ def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
     close = [shift for shift, lead in ahead.items() if lead.side == 0]
     here = f"on {len(ahead) - len(behind)} of {len(ahead)}" + (f"; not on {', '.join(behind)}" if behind else "")
     here += f"; not significant on {', '.join(close)}" if close else ""
-    return Finding(list(ahead.values()), here)
+    return list(ahead.values()), here
 
 
 def _better_calibrated(table: Table, subject: Line, *, than: str) -> Finding | None:
@@ -154,7 +147,7 @@ def _better_calibrated(table: Table, subject: Line, *, than: str) -> Finding | N
     if len(errors) < 2:
         return None
     ours, theirs = errors
-    return Finding([theirs - ours], f"{number(ours.value)} against {number(theirs.value)}")
+    return [theirs - ours], f"{number(ours.value)} against {number(theirs.value)}"
 
 
 def _keeps_clean(table: Table, subject: Line) -> Finding | None:
@@ -165,7 +158,7 @@ def _keeps_clean(table: Table, subject: Line) -> Finding | None:
         return None
     away = ours - base
     here = f"{number(ours.value)}; against source ({number(base.value)}): {away}"
-    return Finding([Measured(away.value + 1, away.error)], here)
+    return [Measured(away.value + 1, away.error)], here
 
 
 def _lowers_energy(table: Table, subject: Line) -> Finding | None:
@@ -174,7 +167,7 @@ def _lowers_energy(table: Table, subject: Line) -> Finding | None:
         return None
     fell = sum(point["reduction"] > 0 for point in points)
     ahead = [Measured(point["reduction"], 0.0) if point["reduction"] else Measured(-1.0, 0.0) for point in points]
-    return Finding(ahead, f"on {fell} of {len(points)}")
+    return ahead, f"on {fell} of {len(points)}"
 
 
 CLAIMS: tuple[tuple[str, Check], ...] = (

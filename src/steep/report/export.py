@@ -26,11 +26,7 @@ FORMATS = ("png", "svg", "pdf", "html", "json")
 
 
 def formats(text: str) -> list[str]:
-    """Read such as `png,svg`.
-
-    >>> formats("png, svg")
-    ['png', 'svg']
-    """
+    """Read such as `png,svg`."""
     asked = [word.strip() for word in text.split(",") if word.strip()]
     for word in asked:
         if word not in FORMATS:
@@ -96,20 +92,12 @@ def render(form: str) -> Callable[[dict[str, Any]], bytes]:
 
 
 def file_name(text: str) -> str:
-    """Make a name that every file system takes, whatever a row says.
-
-    >>> file_name("cifar10-c, s5: wrn-28-10, reset ../../etc/passwd")
-    'cifar10-c-s5-wrn-28-10-reset-etc-passwd'
-    """
+    """Make a name that every file system takes, whatever a row says."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:120] or "figure"
 
 
 def free(name: str, taken: set[str]) -> str:
-    """Give a name that no other figure has: two may differ in what their title does not say.
-
-    >>> free("speed", {"speed"})
-    'speed-2'
-    """
+    """Give a name that no other figure has: two may differ in what their title does not say."""
     chosen, count = name, 1
     while chosen.lower() in taken:
         count += 1

@@ -7,10 +7,11 @@ records are still there. Colours that depend on the theme are the page's to set.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -46,13 +47,18 @@ class Figure:
 
     def spec(self) -> dict[str, Any]:
         """Draw it, as Vega-Lite."""
-        alt = altair()
-        with alt.data_transformers.disable_max_rows():
-            try:
-                spec: dict[str, Any] = self.draw().to_dict()
-            except (KeyError, TypeError, IndexError) as error:
-                raise InputError(f"figure {self.name}: its rows lack something ({error!r}). Make them again") from error
+        with altair().data_transformers.disable_max_rows(), _lacking(f"figure {self.name}"):
+            spec: dict[str, Any] = self.draw().to_dict()
         return spec
+
+
+@contextlib.contextmanager
+def _lacking(what: str) -> Iterator[None]:
+    """Say of what rows lack something."""
+    try:
+        yield
+    except (KeyError, TypeError, IndexError) as error:
+        raise InputError(f"{what}: its rows lack something ({error!r}). Make them again") from error
 
 
 def of(table: Table) -> list[Figure]:
@@ -310,15 +316,9 @@ def analysed(analyses: Sequence[Row]) -> list[Figure]:
         if analysis in CHARTS:
             draw = functools.partial(CHARTS[analysis], rows)
             caption = f"Drawn from {len(rows):,} rows of steep analyze {plain(analysis)}."
-            figures.append(Figure(plain(name), plain(name), caption, _behind(analysis, rows), draw, True, True))
+            with _lacking(f"analysis {analysis}"):
+                figures.append(Figure(plain(name), plain(name), caption, TABLES[analysis](rows), draw, True, True))
     return figures
-
-
-def _behind(analysis: str, rows: list[Row]) -> dict[str, list[Record]]:
-    try:
-        return TABLES[analysis](rows)
-    except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"analysis {analysis}: its rows lack something ({error!r}). Run it again") from error
 
 
 def _colour(records: Sequence[Record], **options: Any) -> Any:

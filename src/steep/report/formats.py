@@ -36,11 +36,7 @@ _MARKDOWN = {"&": "&amp;", "<": "&lt;", **{letter: "\\" + letter for letter in "
 
 
 def spread(value: SeedSummary | None, digits: int = 2) -> str:
-    """Write mean ± deviation over seeds.
-
-    >>> spread(SeedSummary(mean=83.337, sd=0.0512, n=5)), spread(None)
-    ('83.34 ± 0.05', '–')
-    """
+    """Write mean ± deviation over seeds."""
     if value is None:
         return MISSING
     return number(value.mean, digits) + (f" ± {number(value.sd, digits)}" if value.sd is not None else "")
@@ -219,11 +215,7 @@ def _exact(value: float | None) -> float | str | None:
 
 
 def harmless(value: Any) -> Any:
-    """Keep a spreadsheet from taking text for a formula: such text gets an apostrophe before it.
-
-    >>> harmless("=1+1"), harmless("tea"), harmless(5)
-    ("'=1+1", 'tea', 5)
-    """
+    """Keep a spreadsheet from taking text for a formula: such text gets an apostrophe before it."""
     if not isinstance(value, str):
         return value
     text = plain(value)

@@ -54,7 +54,7 @@ def read(paths: Sequence[Path]) -> Runs:
     left: list[str] = []  # rows of another kind
     for path in paths:
         for file in _files(path):
-            if _is_other_kind(file):
+            if _kind(file) == "other":
                 left.append(_name(file, 0))
                 continue
             if file.resolve() in files:
@@ -85,34 +85,30 @@ def _files(path: Path) -> list[Path]:
 
 
 def _source(name: str, path: Path) -> Source:
-    first = _first(path)
-    flat = "analysis" in first and "spec" not in first  # those of cells have one
-    rows = read_flat(path) if flat else read_rows(path)
+    flat = _kind(path) == "analysis"
+    rows = [{**row, "run": name} for row in (read_flat(path) if flat else read_rows(path))]  # a claim names its files
     return Source(
         name=name,
         sha256=file_sha256(path),
         # what an analysis stores of its cells is made flat by it; those rows are no bench's
-        rows=tuple({**row, "run": name} for row in rows if "analysis" not in row),  # a claim names its files
-        analyses=tuple({**row, "run": name} for row in rows) if flat else (),  # two runs are never one figure
+        rows=tuple(row for row in rows if "analysis" not in row),
+        analyses=tuple(rows) if flat else (),
         file=path,
     )
 
 
-def _is_other_kind(path: Path) -> bool:
-    """Tell rows of a training or of a script in benchmarks/ from rows of cells and analyses."""
-    first = _first(path)
-    known = {"key", "spec", "schema", "analysis", "version"} & set(first)
-    return bool(first) and ("benchmark" in first or "history" in first or not known)
-
-
-def _first(path: Path) -> dict[str, object]:
-    """Read the first row of a file; what is none is said where rows of cells are read."""
+def _kind(path: Path) -> str:
+    """Tell by its first row what a file holds: cells of a bench, an analysis, or what a training or a script wrote."""
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline())
     except (OSError, ValueError):
-        return {}
-    return first if isinstance(first, dict) else {}
+        return "bench"  # what is wrong is said where rows of cells are read
+    names = set(first) if isinstance(first, dict) else set()
+    known = names & {"key", "spec", "schema", "analysis", "version"}
+    if names and (not known or names & {"benchmark", "history"}):
+        return "other"
+    return "analysis" if "analysis" in names and "spec" not in names else "bench"  # rows of cells have a spec
 
 
 def _names(files: Sequence[Path]) -> list[str]:
@@ -125,11 +121,7 @@ def _names(files: Sequence[Path]) -> list[str]:
 
 
 def _name(file: Path, depth: int) -> str:
-    """Give a run's name: its folder, or its file where that has a name of its own.
-
-    >>> _name(Path("/a/b/run/rows.jsonl"), 0), _name(Path("/a/b/run/rows.jsonl"), 1), _name(Path("/a/x.jsonl"), 0)
-    ('run', 'b/run', 'x')
-    """
+    """Give a run's name: its folder, or its file where that has a name of its own."""
     named = file.parent if file.name == "rows.jsonl" else file.with_suffix("")
     parts = [part for part in named.parts if part != named.anchor]
     return plain("/".join(parts[-1 - depth :]) or file.stem)

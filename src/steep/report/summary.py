@@ -98,11 +98,7 @@ def _when(rows: Sequence[Row]) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration the way people say it.
-
-    >>> _duration(42.0), _duration(4000.0), _duration(200_000.0)
-    ('42 s', '1 h 7 min', '55 h 33 min')
-    """
+    """Write a duration the way people say it."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)

@@ -22,22 +22,14 @@ _PROTOCOLS = {
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Write a number; what is missing is a dash, never a zero.
-
-    >>> number(83.337), number(None), number(math.nan)
-    ('83.34', '–', 'NaN')
-    """
+    """Write a number; what is missing is a dash, never a zero."""
     if value is None:
         return MISSING
     return "NaN" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
 def signed(value: float | None, digits: int = 2) -> str:
-    """Write a difference with its sign.
-
-    >>> signed(0.5), signed(-0.5), signed(-0.001), signed(None)
-    ('+0.50', '−0.50', '0.00', '–')
-    """
+    """Write a difference with its sign."""
     if value is None or value != value:
         return number(value)
     value = round(value, digits) or 0.0  # no sign where no digit is left
@@ -45,29 +37,17 @@ def signed(value: float | None, digits: int = 2) -> str:
 
 
 def counted(numbers: Sequence[int]) -> str:
-    """Write sorted counts as one or as a range.
-
-    >>> counted([2000, 10000]), counted([10])
-    ('2,000 to 10,000', '10')
-    """
+    """Write sorted counts as one or as a range."""
     return " to ".join(f"{n:,}" for n in dict.fromkeys((numbers[0], numbers[-1]))) if numbers else "unknown"
 
 
 def plain(text: object) -> str:
-    """Give text from a row as one line without control characters: a store may come from a stranger.
-
-    >>> plain("tea\\n\\x1b[31m"), plain("Δ ± 0.5")
-    ('tea��[31m', 'Δ ± 0.5')
-    """
+    """Give text from a row as one line without control characters: a store may come from a stranger."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text))
 
 
 def short(commit: object) -> str:
-    """Shorten a commit; that its tree had changes stays.
-
-    >>> short("1c0a1c726cc5e6faf4d63c410c3a95483c552f7e-dirty"), short("1c0a1c726cc5e6faf4d63c410c3a95483c552f7e")
-    ('1c0a1c726cc5-dirty', '1c0a1c726cc5')
-    """
+    """Shorten a commit; that its tree had changes stays."""
     text = plain(commit)
     return text[:12] + ("-dirty" if text.endswith("-dirty") else "")
 
@@ -103,21 +83,9 @@ def model_title(name: object) -> str:
 
 
 def severity_range(severities: Sequence[int]) -> str:
-    """Write severities as one range where they are one.
-
-    >>> severity_range((1, 2, 3)), severity_range((1, 5)), severity_range((5,))
-    ('1–3', '1, 5', '5')
-    """
+    """Write severities as one range where they are one."""
     whole = list(severities) == list(range(severities[0], severities[-1] + 1))
     return f"{severities[0]}–{severities[-1]}" if whole and len(severities) > 1 else ", ".join(map(str, severities))
-
-
-def protocol_words(spec: Mapping[str, Any]) -> str:
-    """Say how the stream ran."""
-    known = declared(spec.get("data"))
-    what = "domain" if known is not None and known.domains else "corruption"
-    protocol = plain(spec.get("protocol"))
-    return _PROTOCOLS.get(protocol, protocol).format(what)
 
 
 def heading(spec: Mapping[str, Any], severities: Sequence[int] = ()) -> str:
@@ -129,8 +97,11 @@ def heading(spec: Mapping[str, Any], severities: Sequence[int] = ()) -> str:
     where = data_title(spec["data"]) + (f" from {str(spec['source']).replace('_', ' ')}" if spec.get("source") else "")
     where += f", severity {severity_range(severities)}" if any(severities) else ""
     where += f", {spec['size']} pixels" if spec.get("size") else ""
+    known, protocol = declared(spec["data"]), str(spec.get("protocol"))
+    what = "domain" if known is not None and known.domains else "corruption"
+    how = _PROTOCOLS[protocol].format(what) if protocol in _PROTOCOLS else protocol
     first = f"first {spec['limit']:,} images" if spec.get("limit") else ""
-    return plain(" · ".join(filter(None, (where, model_title(spec.get("model")), protocol_words(spec), first))))
+    return plain(" · ".join(filter(None, (where, model_title(spec.get("model")), how, first))))
 
 
 def slug(spec: Mapping[str, Any], severities: Sequence[int] = ()) -> str:

@@ -33,11 +33,7 @@ FAMILIES = {
 
 
 def family(shift: str) -> str:
-    """Name the family of a corruption.
-
-    >>> family("fog"), family("sketch")
-    ('weather', 'other')
-    """
+    """Name the family of a corruption."""
     return next((name for name, (_, _, members) in FAMILIES.items() if shift in members), "other")
 
 
@@ -50,11 +46,7 @@ def by_family(records: Rows, title: str) -> tuple[Any, Any]:
 
 
 def spoken(name: str) -> str:
-    """Write a name the way people do.
-
-    >>> spoken("jpeg_compression"), spoken("sgld_rate"), spoken("fog")
-    ('JPEG compression', 'SGLD rate', 'Fog')
-    """
+    """Write a name the way people do."""
     words = name.replace("_", " ").replace("jpeg", "JPEG").replace("sgld", "SGLD")
     return {"lr": "Adaptation rate"}.get(name, words[:1].upper() + words[1:])
 
@@ -75,11 +67,7 @@ def theme() -> dict[str, Any]:
 
 
 def colour(label: str) -> str:
-    """Find the colour of a line: its method's, or black for real images.
-
-    >>> colour("tea (tuned)") == colour("tea-after") == METHODS["tea"].look.colour, colour("real") == REAL
-    (True, True)
-    """
+    """Find the colour of a line: its method's, or black for real images."""
     return REAL if label == "real" else look_of(_method(label)).colour
 
 
