@@ -38,9 +38,14 @@ def truncated(x: Tensor, nudge: float = NUDGE) -> Tensor:
 def pad(x: Tensor, by: int, dims: Sequence[int], border: Literal["edge", "reflect"]) -> Tensor:
     """Extend dimensions on both sides by copies of their own slices: the edge, or what it mirrors beyond itself."""
     for dim in dims:
-        source = np.pad(np.arange(x.shape[dim]), by, mode=border).tolist()
-        slices = [x.narrow(dim, index, 1) for index in source[:by] + source[len(source) - by :]]
-        x = torch.cat([*slices[:by], x, *slices[by:]], dim)
+        last = x.shape[dim] - 1
+        if border == "edge":
+            first, final = (x.narrow(dim, index, 1).repeat_interleave(by, dim) for index in (0, last))
+            x = torch.cat([first, x, final], dim)
+        else:
+            source = np.pad(np.arange(last + 1), by, mode=border).tolist()
+            slices = [x.narrow(dim, index, 1) for index in source[:by] + source[last + 1 + by :]]
+            x = torch.cat([*slices[:by], x, *slices[by:]], dim)
     return x
 
 
