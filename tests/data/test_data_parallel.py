@@ -72,7 +72,7 @@ def test_no_root_and_a_text_root(cifar10: Tiny, tmp_path: Path, monkeypatch: pyt
 def test_offline_is_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, tried: bool) -> None:
     asked: list[str] = []
 
-    def elsewhere(*_: object) -> dict[str, sources.Stored]:
+    def elsewhere(*_: object) -> dict[str, sources.Decoded]:
         asked.append("asked")
         raise sources.DataError("not here")
 

@@ -100,28 +100,22 @@ def _clean(name: str, split: str, root: Path, domain: str | None, size: int | No
     part = declared.part(split, domain)
     if declared.made_of is not None:
         base, change = declared.made_of
-        data = _clean(base, split, root, domain, size)
-        images = change(data.images)
-        return replace(data, images=images, name=name, digest=sha256(images))
-    if declared.read is not None:
-        decoded, origin = declared.read(split, root, size)
-        digest = sha256(decoded.images)
-    else:
-        decoded, origin, digest = sources.obtain(name, part, root)
-    images, labels = decoded.images, decoded.labels
+        source = _clean(base, split, root, domain, size)
+        images = change(source.images)
+        return replace(source, images=images, name=name, digest=sha256(images))
+    data = sources.obtain(name, part, root) if declared.read is None else declared.read(split, root, size)
     if declared.domains and split != "test":  # classes lie one after the other, so the val split covers all of them
-        validation = np.arange(len(labels)) % VALIDATION_EVERY == VALIDATION_EVERY - 1
+        validation = np.arange(len(data.labels)) % VALIDATION_EVERY == VALIDATION_EVERY - 1
         rows = np.flatnonzero(validation if split == "val" else ~validation)
-        images, labels = images[rows], labels[rows]
-        digest = sha256(images)
+        data = data._replace(images=data.images[rows], labels=data.labels[rows], digest="")
     return ImageSet(
-        images=images,
-        labels=labels,
-        classes=declared.classes or decoded.classes,
+        images=data.images,
+        labels=data.labels,
+        classes=declared.classes or data.classes,
         name=name,
         split=split if domain is None else f"{domain}-{split}",
-        origin=origin,
-        digest=digest,
+        origin=data.origin,
+        digest=data.digest or sha256(data.images),
     )
 
 

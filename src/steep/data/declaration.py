@@ -15,11 +15,13 @@ VALIDATION_EVERY = 10  # in a set with domains, every tenth picture of a domain 
 
 
 class Decoded(NamedTuple):
-    """Pictures with their labels. `classes` is empty where the set declares them."""
+    """Pictures with their labels. `classes` is empty where the set declares them, `digest` where none was made yet."""
 
     images: Images
     labels: Labels
     classes: tuple[str, ...] = ()
+    origin: str = ""  # where it came from
+    digest: str = ""  # sha256 of the images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ class DataSet:
     table: str | None = None  # the corruption parameters published for it
     corrupted_folders: tuple[str, ...] = ()  # names under which its published corrupted version lies on disk
     corrupted_as_jpeg: bool = False  # that version is folders of JPEG files, not arrays
-    read: Callable[[str, Path, int | None], tuple[Decoded, str]] | None = None  # a set without files that steep checks
+    read: Callable[[str, Path, int | None], Decoded] | None = None  # a set without files that steep checks
     made_of: tuple[str, Callable[[Images], Images]] | None = None  # another set, and what is done to its pictures
     paper_size: int | None = None  # the side the TEA paper resizes its pictures to; None: they stay as they are
 

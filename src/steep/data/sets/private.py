@@ -16,7 +16,7 @@ from steep.errors import DataError
 _SPLITS = ("train", "val", "test")
 
 
-def _read_folder(split: str, root: Path, size: int | None) -> tuple[Decoded, str]:
+def _read_folder(split: str, root: Path, size: int | None) -> Decoded:
     if not root.is_dir():
         raise DataError(f"{root}: not a folder. Give root= the directory with one folder of pictures per class")
     splits = [below for below in _SPLITS if class_names(root / below)]  # a class may be called train: it has no folders
@@ -28,10 +28,10 @@ def _read_folder(split: str, root: Path, size: int | None) -> tuple[Decoded, str
             raise DataError(f"{root}: holds {', '.join(splits)} but no {split}. Give split={splits[0]!r}")
         here = root / chosen
     data = from_class_folders(here, size, class_names(*(root / below for below in splits)))
-    return data, f"folder: {here.name}"
+    return data._replace(origin=f"folder: {here.name}")
 
 
-def _read_arrays(split: str, root: Path, size: int | None) -> tuple[Decoded, str]:
+def _read_arrays(split: str, root: Path, size: int | None) -> Decoded:
     if root.suffix == ".npz":
         pixels, numbers = _from_npz(root)
     else:
@@ -47,7 +47,7 @@ def _read_arrays(split: str, root: Path, size: int | None) -> tuple[Decoded, str
     images = as_images(pixels, str(root))
     labels = as_labels(numbers, len(images), str(root))
     classes = tuple(map(str, range(int(labels.max()) + 1)))
-    return Decoded(images, labels, classes), f"arrays: {root.name}"
+    return Decoded(images, labels, classes, f"arrays: {root.name}")
 
 
 def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
