@@ -180,9 +180,10 @@ def test_nothing_needs_os_sync(tiny: tuple[ImageSet, Path], tmp_path: Path, monk
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (1, 9, 1), (9, 1, 3), (1, 1, 1)])
 def test_pictures_of_one_pixel(shape: tuple[int, int, int]) -> None:
+    from steep.corruptions.digital import jpeg
     from steep.data.arrays import resized
 
     image = np.full(shape, 77, np.uint8)
-    assert corrupted.encoded(image)[:2] == b"\xff\xd8"
+    assert jpeg(image, **corrupted.JPEG)[:2] == b"\xff\xd8"
     assert resized(image[None], 4).tolist() == np.full((1, 4, 4, shape[2]), 77).tolist()
     assert sha(resized(image[None], 1)) == sha(np.full((1, 1, 1, shape[2]), 77, np.uint8))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,20 +111,28 @@ def _repeats(small: int, size: int, device: torch.device) -> Tensor:
 
 
 def jpeg_compression(images: Tensor, stream: Stream, values: Values) -> Tensor:
-    """Encode and decode with Pillow's JPEG at its default settings (chroma halved both ways).
+    """Encode and decode with Pillow's JPEG at its default settings (chroma halved both ways)."""
+    return torch.from_numpy(through_jpeg(images.cpu().numpy(), quality=int(values[0]))).to(images.device)
+
+
+def through_jpeg(images: np.ndarray, **options: Any) -> np.ndarray:
+    """Encode and decode uint8 images (n, H, W, C) with Pillow.
 
     Image by image on the host; threads were measured to slow it down, as most of it holds the interpreter.
     """
-    from PIL import Image, JpegImagePlugin
+    from PIL import JpegImagePlugin
 
-    quality = int(values[0])
-    array = images.cpu().numpy()
-    grey = array.shape[3] == 1
-    out = np.empty_like(array)
-    for i, image in enumerate(array[..., 0] if grey else array):
-        buffer = io.BytesIO()
-        Image.fromarray(image).save(buffer, "JPEG", quality=quality)
-        buffer.seek(0)
-        decoded = np.asarray(JpegImagePlugin.JpegImageFile(buffer))
-        out[i] = decoded[..., None] if grey else decoded
-    return torch.from_numpy(out).to(images.device)
+    out = np.empty_like(images)
+    for i, image in enumerate(images):
+        decoded = JpegImagePlugin.JpegImageFile(io.BytesIO(jpeg(image, **options)))
+        out[i] = np.asarray(decoded).reshape(image.shape)
+    return out
+
+
+def jpeg(image: np.ndarray, **options: Any) -> bytes:
+    """Encode one uint8 image (H, W, C) with Pillow."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(buffer, "JPEG", **options)
+    return buffer.getvalue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -18,7 +17,6 @@ Images: TypeAlias = NDArray[np.uint8]  # (N, H, W, C)
 Labels: TypeAlias = NDArray[np.int64]  # (N,)
 
 MOST_CLASSES = 100_000  # a name is made for every class, so one absurd label must not ask for 2⁴⁰ of them
-_BLOCK = 1 << 24  # bytes hashed or written at a time: a memory-mapped array stays on disk
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,23 +44,19 @@ class ImageSet:
 
 
 def sha256(array: NDArray[Any]) -> str:
-    """Return the sha256 of an array's bytes in C order, reading it block by block.
+    """Return the sha256 of an array's bytes in C order; a memory-mapped one stays on disk.
 
     >>> sha256(np.frombuffer(b"abc", np.uint8))[:16]
     'ba7816bf8f01cfea'
     """
-    digest = hashlib.sha256()
-    for block in _blocks(array):
-        digest.update(block)
-    return digest.hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
 def write_npy(path: Path, array: NDArray[Any]) -> None:
     """Write a .npy file, whole or not at all."""
     with writing(path) as file:
         write_header(file, array.shape, array.dtype)
-        for block in _blocks(array):  # not array.tofile: it hides the errno of a full disk
-            file.write(block)
+        file.write(np.ascontiguousarray(array).data)  # not array.tofile: it hides the errno of a full disk
 
 
 def write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -128,21 +122,8 @@ def resized(images: Images, size: int) -> Images:
         return images
     out = np.empty((count, size, size, channels), np.uint8)
     for index in range(count):
-        picture = Image.fromarray(np.ascontiguousarray(without_grey_axis(images[index])))
+        image = images[index] if channels > 1 else images[index, ..., 0]
+        picture = Image.fromarray(np.ascontiguousarray(image))
         smooth = picture.resize((size, size), Image.Resampling.BILINEAR)
         out[index] = np.asarray(smooth).reshape(size, size, channels)
     return out
-
-
-def without_grey_axis(image: Images) -> Images:
-    """Return (H, W, 1) as (H, W), as Pillow wants it; sides of one pixel stay."""
-    return image[..., 0] if image.shape[-1] == 1 else image
-
-
-def _blocks(array: NDArray[Any]) -> Iterator[memoryview]:
-    if array.ndim == 0 or array.nbytes <= _BLOCK:
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        return
-    rows = max(1, _BLOCK // max(1, array.nbytes // array.shape[0]))
-    for start in range(0, array.shape[0], rows):
-        yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8).data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,18 @@ import numpy as np
 import torch
 
 from steep import corruptions
-from steep.data.arrays import Images, ImageSet, as_images, read_npy, sha256, without_grey_axis
+from steep.corruptions.digital import through_jpeg
+from steep.data.arrays import Images, ImageSet, as_images, read_npy, sha256
 from steep.data.declaration import Decoded, Part
 from steep.data.known import KNOWN
 from steep.data.picture_files import class_names, natural, pictures, pictures_in
 from steep.data.sources import classes_of
 from steep.errors import DataError, InputError
 from steep.files import file_sha256, read_json
-from steep.pictures import open_picture
 
 SEVERITIES = (1, 2, 3, 4, 5)
 MANIFEST = "steep-corruptions.json"
-JPEG_QUALITY = 85  # Tiny-ImageNet-C stores its pictures so
+JPEG: dict[str, Any] = {"quality": 85, "optimize": True}  # Tiny-ImageNet-C stores its pictures so
 
 _CHUNK = 1 << 22  # bytes of pictures corrupted at once: memory follows this, not the set
 
@@ -46,17 +45,6 @@ def check_device(device: str) -> None:
     except Exception as error:  # every backend refuses in its own way
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"device: {device!r} cannot be used here ({why}). Use cpu or one that is there") from error
-
-
-def encoded(image: Images) -> bytes:
-    """Encode one picture as Tiny-ImageNet-C does: JPEG quality 85, optimised."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(without_grey_axis(image))).save(
-        buffer, "JPEG", quality=JPEG_QUALITY, optimize=True
-    )
-    return buffer.getvalue()
 
 
 def pieces(images: Images) -> list[slice]:
@@ -82,7 +70,7 @@ def made(clean: ImageSet, corruption: str, severity: int, *, seed: int) -> Image
     table = KNOWN[clean.name].table
     for piece in pieces(clean.images):
         done = corrupted_piece(clean.images, piece, corruption, severity, seed=seed, table=table)
-        out[piece] = _through_jpeg(done) if KNOWN[clean.name].corrupted_as_jpeg else done
+        out[piece] = through_jpeg(done, **JPEG) if KNOWN[clean.name].corrupted_as_jpeg else done
     frost = f", {corruptions.frost_source()} frost" if corruption == "frost" else ""
     return ImageSet(
         images=out,
@@ -310,11 +298,3 @@ def compare(place: Path, expected: str, digest: str) -> None:
 def _file_digest(file: Path, size: int, changed: int) -> str:
     """Hash a file once per process and state: five severities share one file."""
     return file_sha256(file)
-
-
-def _through_jpeg(images: Images) -> Images:
-    out = np.empty_like(images)
-    for index, image in enumerate(images):
-        with open_picture(io.BytesIO(encoded(image))) as back:
-            out[index] = np.asarray(back).reshape(image.shape)
-    return out

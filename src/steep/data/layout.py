@@ -27,6 +27,7 @@ import numpy as np
 
 from steep import corruptions
 from steep.corruptions.apply import check as check_images
+from steep.corruptions.digital import jpeg
 from steep.corruptions.parameters import checked, whole_number
 from steep.data import corrupted
 from steep.data.arrays import Images, ImageSet, read_npy, write_header, write_npy
@@ -244,7 +245,7 @@ def _join_as_folder(target: Path, data: ImageSet, files: list[Path], record: Cal
 
     def put(index: int, image: Images) -> None:
         with (folder / data.classes[int(data.labels[index])] / f"{part}_{index}.JPEG").open("wb") as file:
-            file.write(corrupted.encoded(image))
+            file.write(jpeg(image, **corrupted.JPEG))
             flush(file)
 
     with ThreadPoolExecutor(16) as pool:  # ten thousand small files: a disk takes many at once in one go
