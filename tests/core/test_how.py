@@ -12,7 +12,13 @@ from nets import images, net
 from steep.core.run.recompute import blocks, recomputed
 from steep.errors import SteepWarning
 
-QUICK = {"tea": {"sgld_steps": 2, "buffer_size": 64}, "tea-fast": {"buffer_size": 64}, "pl": {"threshold": 0.3}}
+QUICK = {
+    "cotta": {"views": 2},
+    "rotta": {"memory": 8, "every": 12},
+    "tea": {"sgld_steps": 2, "buffer_size": 64},
+    "tea-fast": {"buffer_size": 64},
+    "pl": {"threshold": 0.3},
+}
 
 
 def adapter_for(model: nn.Module, method: str, **options) -> steep.Adapter:

@@ -23,13 +23,19 @@ from steep.errors import CheckpointError, DataError
 from steep.methods.tent import Tent
 
 TEA = {"sgld_steps": 2, "buffer_size": 32}
+HYPER = {
+    "dua": {"images": 50, "copies": 3},
+    "eta": {"novelty": 2.0},
+    "eata": {"novelty": 2.0},
+    "cotta": {"views": 2},
+    "rotta": {"memory": 8, "every": 12},
+    "tea": TEA,
+}
 
 
 @pytest.mark.parametrize("method", steep.METHODS)
 def test_resume_goes_on_exactly(method, tmp_path):
-    hyper = {"tea": TEA, "dua": {"images": 50, "copies": 3}, "eta": {"novelty": 2.0}, "eata": {"novelty": 2.0}}.get(
-        method, {}
-    )
+    hyper = HYPER.get(method, {})
     options = {"steps": 2, "seed": 5, "predict": "after", "guard": "recover"}
     adapter = steep.adapt(net(), method, source=[images()], **options, **hyper)
     for s in range(12):

@@ -37,7 +37,7 @@ def seen(tmp_path_factory) -> dict[str, list]:
             program = Path(__file__).with_name("ranks.py")
             paths = os.pathsep.join([str(program.parents[2] / "src"), str(program.parents[1])])
             environment = {**os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "lo"}
-            subprocess.run([sys.executable, program, folder, *SCENARIOS], env=environment, timeout=100, check=False)
+            subprocess.run([sys.executable, program, folder, *SCENARIOS], env=environment, timeout=300, check=False)
     paths = {name: [folder / f"{name}-{rank}.pt" for rank in range(ranks.SIZE)] for name in SCENARIOS}
     return {
         name: [torch.load(p, weights_only=False) if p.exists() else None for p in each] for name, each in paths.items()

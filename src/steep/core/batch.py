@@ -6,10 +6,14 @@ Where several ranks each hold a part of the batch (`core/dist/`), the numbers ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from steep.core.dist.group import SCOPE, Total
+from steep.core.dist.group import SCOPE, Total, within
 
 
 def mean(values: Tensor, where: Tensor | None = None) -> Tensor:
@@ -59,6 +63,17 @@ def part(values: Tensor) -> Tensor:
         return values
     start = sum(scope.counts[: scope.group.rank])
     return values[start : start + scope.counts[scope.group.rank]]
+
+
+@contextmanager
+def dealt_out(x: Tensor) -> Iterator[Tensor]:
+    """Inside, images that every rank has are the batch, and each rank works on the part of them that it gets."""
+    scope = SCOPE.get()
+    if scope is None:
+        yield x
+        return
+    with within(replace(scope, counts=tuple(scope.group.parts(len(x))))):
+        yield part(x)
 
 
 def total(sums: Tensor) -> Tensor:

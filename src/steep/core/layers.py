@@ -123,12 +123,14 @@ class Mixing:
     """The hook of BatchNorm layers that normalise by w · batch + (1 − w) · running statistics, mean and variance alike.
 
     With `share` w is that number; with `prior` n images weigh w = n / (n + prior). Both take the unbiased variance of
-    the batch, as running statistics do. With neither, w = n / FULL_BATCH and 1 at most: then the batch alone counts.
+    the batch, as running statistics do, unless told not to. With neither, w = n / FULL_BATCH and 1 at most: then the
+    batch alone counts.
     """
 
-    def __init__(self, share: float | None = None, prior: int | None = None) -> None:
+    def __init__(self, share: float | None = None, prior: int | None = None, *, unbiased: bool = True) -> None:
         self.share, self.prior = share, prior
-        self.unbiased = share is not None or prior is not None
+        self.always = share is not None or prior is not None  # however large the batch
+        self.unbiased = unbiased and self.always
         self.seen: list[tuple[Any, Tensor, Tensor]] | None = None  # (layer, mean, variance), while someone asks for it
 
     def weight(self, images: Any) -> Any:
@@ -160,7 +162,7 @@ class Mixing:
         scope = None if torch.compiler.is_compiling() else SCOPE.get()  # ranks that share a batch compile nothing
         if scope is not None:
             return sync_batchnorm.normalise(layer, x, scope, self)
-        whole = not self.unbiased and x.shape[0] >= FULL_BATCH
+        whole = not self.always and x.shape[0] >= FULL_BATCH
         # in training, SyncBatchNorm asks the other processes for their statistics: these streams are not ours
         local = not isinstance(layer, nn.SyncBatchNorm)
         layer.training = local and (whole or layer.running_mean is None)
@@ -217,3 +219,31 @@ def mixtures(model: nn.Module) -> Iterator[list[tuple[Any, Tensor, Tensor]]]:
     finally:
         for hook in hooks:
             hook.seen = None
+
+
+def running_statistics(model: nn.Module) -> list[Tensor]:
+    """List the mean and the variance that each BatchNorm layer normalises by."""
+    return [t for layer in batch_norms(model) for t in (layer.running_mean, layer.running_var) if t is not None]
+
+
+@contextmanager
+def mixed_statistics(model: nn.Module, share: float) -> Iterator[list[tuple[Any, Tensor, Tensor]]]:
+    """Inside, a model that normalises by its running statistics mixes in a share of the batch's, variance as it is.
+
+    The list is that of `mixtures`.
+    """
+    use_batch_statistics(model, Mixing(share=share, unbiased=False))
+    try:
+        with mixtures(model) as seen:
+            yield seen
+    finally:
+        use_source_statistics(model)
+
+
+@torch.no_grad()
+def keep_mixtures(seen: list[tuple[Any, Tensor, Tensor]]) -> None:
+    """Let the mixtures that layers have normalised by be their running statistics from now on."""
+    for layer, mean, var in seen:
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(var)
+    seen.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -97,6 +97,11 @@ def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None
             torch._foreach_copy_(list(params), before)
 
 
+def copied(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Copy weights, for a second model with the same layers."""
+    return [w.detach().clone() for w in weights]
+
+
 @torch.no_grad()
 def average(weights: Sequence[Tensor], others: Sequence[Tensor], keep: float) -> None:
     """Weights ← keep · weights + (1 − keep) · others, in place."""
@@ -118,7 +123,7 @@ def exchanged(weights: Sequence[Tensor], others: Sequence[Tensor]) -> Iterator[N
 
 @torch.no_grad()
 def _exchange(weights: Sequence[Tensor], others: Sequence[Tensor]) -> None:
-    before = [w.detach().clone() for w in weights]
+    before = copied(weights)
     torch._foreach_copy_(list(weights), list(others))
     torch._foreach_copy_(list(others), before)
 

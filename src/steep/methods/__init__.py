@@ -27,6 +27,7 @@ from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.alpha_bn import AlphaBN
 from steep.methods.bn import BN
 from steep.methods.cmf import Cmf
+from steep.methods.cotta import Cotta
 from steep.methods.deyo import DeYO
 from steep.methods.dua import Dua
 from steep.methods.eata import Eata
@@ -36,6 +37,7 @@ from steep.methods.pl import PL
 from steep.methods.rdumb import RDumb
 from steep.methods.registry import METHODS, find, look_of, register, register_installed
 from steep.methods.roid import Roid
+from steep.methods.rotta import Rotta
 from steep.methods.sar import Sar
 from steep.methods.shot import Shot
 from steep.methods.source import Source
@@ -45,7 +47,7 @@ from steep.methods.tent import Tent
 
 _PACKAGED: tuple[type[Method[Any]], ...] = (
     *(Source, BN, AlphaBN, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
-    *(Sar, DeYO, Roid, Cmf, Energy, TEA, TeaFast),
+    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Energy, TEA, TeaFast),
 )
 for _method in _PACKAGED:
     register(_method)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Real, Whole, hyper
-from steep.core.layers import Mixing, batch_norms, mixtures
+from steep.core.layers import Mixing, batch_norms, keep_mixtures, mixtures
 from steep.core.method import Look, Method, Moment, Need, State, Step
 
 
@@ -52,7 +52,5 @@ class AlphaBN(Method[State]):
             return Step(state.model(x), moved=False)
         with mixtures(state.model) as seen, state.model.uncompiled():
             logits = state.model(x)
-        for layer, mean, var in seen:
-            layer.running_mean.copy_(mean)
-            layer.running_var.copy_(var)
+        keep_mixtures(seen)
         return Step(logits)

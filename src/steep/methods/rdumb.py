@@ -12,7 +12,7 @@ from steep.core.batch import MovingAverage
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Real, Whole, hyper
 from steep.core.method import Look, Step
-from steep.core.optim import adam, recover, sgd
+from steep.core.optim import adam, copied, recover, sgd
 from steep.methods.eta import Eta, EtaState
 
 
@@ -46,7 +46,7 @@ class RDumb(Eta):
         """Batch statistics, SGD with momentum on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
         optimizer = adam(model, self.lr) if self.optimizer == "adam" else sgd(model, self.lr, momentum=0.9)
-        origin = [p.detach().clone() for p in model.adapted().values()]
+        origin = copied(model.adapted().values())
         steps = torch.zeros((), dtype=torch.int64, device=model.anchor().device)
         return RDumbState(model, optimizer, origin=origin, steps=steps)
 

@@ -16,7 +16,7 @@ from steep.core.constraints import Choice, Layers, Real, Switch, hyper
 from steep.core.layers import Params
 from steep.core.losses import entropy, soft_likelihood_ratio, symmetric_cross_entropy
 from steep.core.method import Look, Method, Moment, Need, Step
-from steep.core.optim import DescentState, adam, average, descend
+from steep.core.optim import DescentState, adam, average, copied, descend
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Roid(Method[RoidState]):
     def init(self, source: SourceModel) -> RoidState:
         """Batch statistics, Adam on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
-        origin = [p.detach().clone() for p in model.adapted().values()]
+        origin = copied(model.adapted().values())
         return RoidState(model, adam(model, self.lr), origin, source.generator())
 
     def step(self, state: RoidState, x: Tensor) -> Step:

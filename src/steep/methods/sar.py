@@ -14,7 +14,7 @@ from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
 from steep.core.losses import LOSSES, entropy
 from steep.core.method import Look, Method, Moment, Step
-from steep.core.optim import DescentState, backward, recover, sgd, update, worst_nearby
+from steep.core.optim import DescentState, backward, copied, recover, sgd, update, worst_nearby
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Sar(Method[SarState]):
     def init(self, source: SourceModel) -> SarState:
         """Batch statistics, SGD with momentum on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
-        origin = [p.detach().clone() for p in model.adapted().values()]
+        origin = copied(model.adapted().values())
         average = MovingAverage.unset(model.anchor().new_empty(()))
         return SarState(model, sgd(model, self.lr, self.momentum), origin, average)
 
