@@ -205,6 +205,7 @@ class Adapter:
         if saved["format"] != FORMAT:
             raise CheckpointError(f"state: expected format {FORMAT}, got {saved['format']}, of another steep")
         with self._lock, grads():
+            saved = saving.filled(saved, hyper=type(self.method), options=Behaviour)
             saving.refuse_other(saved, self._identity(), self._runner.initial["model"])
             try:
                 self._runner.load_state_dict(saved)

@@ -11,6 +11,7 @@ from steep.core.constraints import Choice, Switch, Whole, constraints_of, hyper
 from steep.core.dist.group import Distributed
 from steep.core.method import Method, Moment
 from steep.core.run.precision import PRECISIONS
+from steep.core.views import VIEWS
 from steep.errors import InputError
 
 GUARDS = ("skip", "recover", "raise", "off")
@@ -38,6 +39,7 @@ class Behaviour(_Options):
     guard: str = hyper("skip", Choice(*GUARDS))
     bad_images: str = hyper("raise", Choice("raise", "nan"))
     deterministic: bool = hyper(False, Switch())
+    views: str | None = hyper(None, Choice(*VIEWS, optional=True))
 
     def for_method(self, method: Method[Any]) -> Self:
         """Answer before or after the update as the method's paper does, unless the caller has chosen."""

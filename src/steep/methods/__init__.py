@@ -142,6 +142,7 @@ def adapt(
     guard: str = "skip",
     bad_images: str = "raise",
     deterministic: bool = False,
+    views: str | None = None,
     compile: bool = False,
     graph: bool = False,
     recompute: bool = False,
@@ -168,6 +169,8 @@ def adapt(
         bad_images: a batch with NaN, Inf or values far out of range: "raise" refuses it, "nan" adapts on the good
             images and answers NaN for the others.
         deterministic: use only kernels that give the same bits every time, or refuse naming the one that cannot.
+        views: answer by the mean over several views of each image: "mirror" takes the mirror image too, "shifts" also
+            both shifted by a pixel, six views in all. Not for images that a mirror changes, such as digits.
         compile: run the model through `torch.compile`, each shape from its second batch on, which then takes long.
         graph: on a CUDA device, record a step as one graph and replay it; where that cannot be, warn and go on.
         recompute: keep few activations and compute them again for the gradient: less memory, more time.
@@ -198,6 +201,7 @@ def adapt(
         guard=guard,
         bad_images=bad_images,
         deterministic=deterministic,
+        views=views,
     )
     execution = Execution(
         device=device,

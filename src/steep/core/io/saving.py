@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,13 @@ def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
         return {key: _decoded(v, tensors) for key, v in items}
     decoded = [_decoded(v, tensors) for v in items]
     return tuple(decoded) if kind == "tuple" else decoded
+
+
+def filled(saved: Mapping[str, Any], **kinds: Any) -> dict[str, Any]:
+    """Add the settings that did not exist when a state was saved: they were then as their defaults are now."""
+    known = {name: saved[name] for name in kinds if isinstance(saved.get(name), Mapping)}
+    defaults = {name: {field.name: field.default for field in dataclasses.fields(kinds[name])} for name in known}
+    return {**saved, **{name: defaults[name] | dict(settings) for name, settings in known.items()}}
 
 
 def refuse_other(saved: Mapping[str, Any], identity: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:

@@ -31,6 +31,7 @@ from steep.core.run.failures import must_propagate
 from steep.core.run.graph import Graphs, Recording, Work
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.settings import Behaviour
+from steep.core.views import VIEWS, average
 from steep.errors import CheckpointError, GuardError, SteepWarning
 
 PROPORTION = 10.0  # times the usual length of an update ...
@@ -103,7 +104,7 @@ class Runner:
 
     def run(self, x: Tensor) -> Outcome:
         """Adapt on the images and answer them."""
-        behaviour = self.behaviour
+        behaviour, views = self.behaviour, []
         with self._transaction(x):
             if behaviour.episodic:
                 self._take_snapshot()
@@ -112,11 +113,15 @@ class Runner:
             if behaviour.guard == "recover" and self.monitor.consume_rest_batch():
                 attempts = [self._rest(x)]
             else:
-                attempts = [self._step(x) for _ in range(behaviour.steps)]
+                attempts = [self._step(x) for _ in range(behaviour.steps - 1)]
+                views = self._predict_views(x) if behaviour.predict == "before" else []
+                attempts.append(self._step(x))
             steps = [attempt.step for attempt in attempts]
             logits, event = steps[-1].logits, None
             if behaviour.predict == "after" and steps[-1].moved:
                 logits = self._predict(x)
+            if behaviour.views:
+                logits = average([logits, *(views or self._predict_views(x))])
             if behaviour.guard == "recover" and steps[-1].moved:
                 event = self._watch(x, steps[-1], logits)
             shared = None if self.alone else totals(steps[0].logits, logits)
@@ -131,7 +136,7 @@ class Runner:
             self._take_snapshot()
             while True:
                 try:
-                    logits = torch.cat([self.method.predict(self.state, piece) for piece in x.chunk(pieces)])
+                    logits = torch.cat([self._answer_piece(piece) for piece in x.chunk(pieces)])
                     break
                 except torch.cuda.OutOfMemoryError:
                     if pieces >= len(x):
@@ -140,6 +145,10 @@ class Runner:
                     torch.cuda.empty_cache()
             self.outcome = Outcome([Step(logits, used=0, moved=False, note=note)], logits, self._numbers[3])
             return self.outcome
+
+    def _answer_piece(self, x: Tensor) -> Tensor:
+        logits = self.method.predict(self.state, x)
+        return average([logits, *self._predict_views(x)]) if self.behaviour.views else logits
 
     @contextmanager
     def _transaction(self, x: Tensor) -> Iterator[None]:
@@ -239,6 +248,13 @@ class Runner:
         recording = self._recording("predict", lambda x: self.method.predict(self.state, x), x)
         logits: Tensor = self.method.predict(self.state, x) if recording is None else recording.replay(x).clone()
         return logits
+
+    def _predict_views(self, x: Tensor) -> list[Tensor]:
+        """Answer the views of the images that the caller asks for besides the images themselves."""
+        if self.behaviour.views is None:
+            return []
+        self._take_snapshot()  # a forward may write to buffers
+        return [self._predict(view) for view in VIEWS[self.behaviour.views](x)]
 
     def _recording(self, name: str, work: Work, x: Tensor) -> Recording | None:
         if not self.graphs.enabled or not self.method.repeats(self.state):

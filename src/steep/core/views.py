@@ -1,0 +1,55 @@
+"""Other views of the same images, and one answer from the answers to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+SHIFTS = ((1, 1), (-1, -1))  # by one pixel, down and right, up and left
+
+
+def mirror(x: Tensor) -> Tensor:
+    """Left becomes right."""
+    return x.flip(-1)
+
+
+def shift(x: Tensor, down: int, right: int) -> Tensor:
+    """Move images (B, C, ..., H, W) by pixels; the border is repeated."""
+    height, width = x.shape[-2:]
+    edges = abs(right), abs(right), abs(down), abs(down)
+    wide = pad(x.flatten(0, -4), edges, mode="replicate").unflatten(0, x.shape[:-3])
+    return wide[..., abs(down) - down :, abs(right) - right :][..., :height, :width]
+
+
+def mirrored(x: Tensor) -> list[Tensor]:
+    """The mirror image."""
+    return [mirror(x)]
+
+
+def shifted(x: Tensor) -> list[Tensor]:
+    """The mirror image, and both shifted by a pixel along each diagonal: with the image itself six views."""
+    both = [x, mirror(x)]
+    return both[1:] + [shift(view, *by) for by in SHIFTS for view in both]
+
+
+VIEWS: dict[str, Callable[[Tensor], list[Tensor]]] = {"mirror": mirrored, "shifts": shifted}
+"""Name → the views of images besides the images themselves."""
+
+
+def average(answers: Sequence[Tensor]) -> Tensor:
+    """Logits (B, K) whose probabilities are the mean of the answers' probabilities, and whose energy is their mean.
+
+    >>> two = average([torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]])])
+    >>> two.softmax(1)
+    tensor([[0.5000, 0.5000]])
+    """
+    logits = torch.stack(list(answers))  # (V, B, K)
+    return with_energy(logits.softmax(dim=2).mean(dim=0), logits.logsumexp(dim=2).mean(dim=0))
+
+
+def with_energy(probabilities: Tensor, log_sum: Tensor) -> Tensor:
+    """Give logits (B, K) of these probabilities and of the energy −log_sum."""
+    return probabilities.log() + log_sum[:, None]
