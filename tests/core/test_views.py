@@ -10,7 +10,7 @@ from torch import nn
 
 import steep
 from nets import images, net
-from steep.core.views import SHIFTS, VIEWS, average, shift
+from steep.core.views import SHIFTS, VIEWS, mean_answer, shift
 from steep.errors import CheckpointError, InputError
 
 X = images(20, seed=0)
@@ -45,7 +45,7 @@ def test_a_shift_of_volumes_moves_height_and_width_alone():
 
 def test_the_mean_has_the_mean_probabilities_and_the_mean_energy():
     answers = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 5
-    both = average(list(answers))
+    both = mean_answer(list(answers))
     torch.testing.assert_close(both.softmax(1), sum(a.softmax(1) for a in answers) / 3)
     torch.testing.assert_close(steep.energy(both), sum(steep.energy(a) for a in answers) / 3)
 

@@ -241,6 +241,6 @@ def costs_what_it_says(case: Case) -> None:
 @rule
 def fits_on_a_page(case: Case) -> None:
     lines = len(inspect.getsource(inspect.getmodule(case.kind)).splitlines())
-    assert lines <= 95, f"{lines} lines"
+    assert lines < 100, f"{lines} lines"
     assert case.kind.__doc__
     assert case.kind.paper

@@ -132,6 +132,7 @@ class Mixing:
         self.always = share is not None or prior is not None  # however large the batch
         self.unbiased = unbiased and self.always
         self.seen: list[tuple[Any, Tensor, Tensor]] | None = None  # (layer, mean, variance), while someone asks for it
+        self.off = False  # whether the running statistics alone count for now
 
     def weight(self, images: Any) -> Any:
         """How much the batch weighs, as a number or, for a number on the device, as one on the device."""
@@ -159,6 +160,9 @@ class Mixing:
     def __call__(self, layer: Any, args: tuple[Tensor, ...]) -> Tensor | None:
         """Give the layer features that it normalises, in whatever way it does it, to the mixed answer."""
         x = args[0]  # (B, C, ...)
+        if self.off and layer.running_mean is not None:
+            layer.training = False
+            return None
         scope = None if torch.compiler.is_compiling() else SCOPE.get()  # ranks that share a batch compile nothing
         if scope is not None:
             return sync_batchnorm.normalise(layer, x, scope, self)
@@ -167,6 +171,8 @@ class Mixing:
         local = not isinstance(layer, nn.SyncBatchNorm)
         layer.training = local and (whole or layer.running_mean is None)
         if layer.training or layer.running_mean is None:
+            if self.seen is not None and layer.running_mean is not None:
+                self.note(layer, *self.statistics(layer, x.detach()))
             return None
         mean, var = self.statistics(layer, x)
         self.note(layer, mean, var)

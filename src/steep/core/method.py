@@ -205,8 +205,8 @@ class Method(abc.ABC, Generic[S]):
         """
         return 1 + (backward_passes(self.params) if hasattr(self, "params") else 0.0)
 
-    def repeats(self, state: S) -> bool:
-        """Whether every step from now on does the same work on the device, so that it can be recorded as a graph."""
+    def repeats(self, state: S, x: Tensor) -> bool:
+        """Whether a step on such images does on the device what the last one did, so that a graph can repeat it."""
         return True
 
     @classmethod

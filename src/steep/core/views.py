@@ -16,6 +16,11 @@ def mirror(x: Tensor) -> Tensor:
     return x.flip(-1)
 
 
+def with_mirror(x: Tensor, both: bool = True) -> Tensor:
+    """(B, C, H, W) → (2B, C, H, W): the images, then their mirror images; the images alone where `both` is False."""
+    return torch.cat([x, mirror(x)]) if both else x
+
+
 def shift(x: Tensor, down: int, right: int) -> Tensor:
     """Move images (B, C, ..., H, W) by pixels; the border is repeated."""
     height, width = x.shape[-2:]
@@ -39,10 +44,10 @@ VIEWS: dict[str, Callable[[Tensor], list[Tensor]]] = {"mirror": mirrored, "shift
 """Name → the views of images besides the images themselves."""
 
 
-def average(answers: Sequence[Tensor]) -> Tensor:
+def mean_answer(answers: Sequence[Tensor]) -> Tensor:
     """Logits (B, K) whose probabilities are the mean of the answers' probabilities, and whose energy is their mean.
 
-    >>> two = average([torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]])])
+    >>> two = mean_answer([torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]])])
     >>> two.softmax(1)
     tensor([[0.5000, 0.5000]])
     """

@@ -33,6 +33,7 @@ from steep.methods.dua import Dua
 from steep.methods.eata import Eata
 from steep.methods.energy import Energy
 from steep.methods.eta import Eta
+from steep.methods.infuse import Infuse
 from steep.methods.pl import PL
 from steep.methods.rdumb import RDumb
 from steep.methods.registry import METHODS, find, look_of, register, register_installed
@@ -47,7 +48,7 @@ from steep.methods.tent import Tent
 
 _PACKAGED: tuple[type[Method[Any]], ...] = (
     *(Source, BN, AlphaBN, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
-    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Energy, TEA, TeaFast),
+    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Energy, TEA, TeaFast, Infuse),
 )
 for _method in _PACKAGED:
     register(_method)

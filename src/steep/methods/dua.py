@@ -70,7 +70,7 @@ class Dua(Method[DuaState]):
         """One forward for each image, and one for each copy of the first few."""
         return 1 + self.copies * min(self.images, images) / images
 
-    def repeats(self, state: DuaState) -> bool:
+    def repeats(self, state: DuaState, x: Tensor) -> bool:
         """Once the statistics stand still."""
         return state.seen >= self.images
 

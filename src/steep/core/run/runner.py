@@ -31,7 +31,7 @@ from steep.core.run.failures import must_propagate
 from steep.core.run.graph import Graphs, Recording, Work
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.settings import Behaviour
-from steep.core.views import VIEWS, average
+from steep.core.views import VIEWS, mean_answer
 from steep.errors import CheckpointError, GuardError, SteepWarning
 
 PROPORTION = 10.0  # times the usual length of an update ...
@@ -121,7 +121,7 @@ class Runner:
             if behaviour.predict == "after" and steps[-1].moved:
                 logits = self._predict(x)
             if behaviour.views:
-                logits = average([logits, *(views or self._predict_views(x))])
+                logits = mean_answer([logits, *(views or self._predict_views(x))])
             if behaviour.guard == "recover" and steps[-1].moved:
                 event = self._watch(x, steps[-1], logits)
             shared = None if self.alone else totals(steps[0].logits, logits)
@@ -148,7 +148,7 @@ class Runner:
 
     def _answer_piece(self, x: Tensor) -> Tensor:
         logits = self.method.predict(self.state, x)
-        return average([logits, *self._predict_views(x)]) if self.behaviour.views else logits
+        return mean_answer([logits, *self._predict_views(x)]) if self.behaviour.views else logits
 
     @contextmanager
     def _transaction(self, x: Tensor) -> Iterator[None]:
@@ -257,7 +257,7 @@ class Runner:
         return [self._predict(view) for view in VIEWS[self.behaviour.views](x)]
 
     def _recording(self, name: str, work: Work, x: Tensor) -> Recording | None:
-        if not self.graphs.enabled or not self.method.repeats(self.state):
+        if not self.graphs.enabled or not self.method.repeats(self.state, x):
             return None
         # a plain prediction reads the model alone: what else a step has put aside for it may be somewhere else now
         plain = name == "predict" and type(self.method).predict is Method.predict

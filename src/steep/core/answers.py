@@ -1,0 +1,42 @@
+"""What answers show without labels, and how they are corrected."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from steep.core.batch import mean, size, total
+from steep.core.losses import entropy, widen
+from steep.core.views import with_energy
+
+
+def uncertainty(logits: Tensor) -> Tensor:
+    """Mean entropy, in nats, of the answers to a batch."""
+    return mean(entropy(logits))
+
+
+def variety(logits: Tensor) -> Tensor:
+    """Entropy of the mean answer to a batch: log K where all classes are answered alike, 0 where one class is."""
+    return torch.special.entr(mean(widen(logits).softmax(dim=1))).sum()
+
+
+def agreement(one: Tensor, other: Tensor) -> Tensor:
+    """Share of the images that get the same class from both."""
+    return mean((one.argmax(dim=1) == other.argmax(dim=1)).float())
+
+
+def for_uneven_classes(logits: Tensor, pseudo: float = 1.0, rounds: int = 20) -> Tensor:
+    """Correct answers for a batch in which some classes are more frequent than they were in training.
+
+    Expectation–maximisation of the batch's class shares π (Saerens et al., 2002): p(k | x) ∝ p_source(k | x) π_k, and
+    π_k is the mean of that. `pseudo` images of each class are added, so that no class is ruled out.
+    """
+    logits = widen(logits)
+    p = logits.softmax(dim=1)
+    shares = torch.full_like(p[0], 1 / p.shape[1])
+    corrected = p
+    for _ in range(rounds):
+        corrected = p * shares
+        corrected = corrected / corrected.sum(dim=1, keepdim=True)
+        shares = (total(corrected.sum(dim=0)) + pseudo) / (size(p) + pseudo * p.shape[1])
+    return with_energy(corrected, logits.logsumexp(dim=1))

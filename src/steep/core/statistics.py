@@ -1,0 +1,69 @@
+"""BatchNorm statistics with a memory: averaged over a stream, they can take the place of those of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from steep.core.layers import batch_norms, mixing_of, mixtures
+
+
+def running_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Copy the running mean and the running variance of every BatchNorm layer that has them."""
+    layers = batch_norms(model, running=True)
+    return [layer.running_mean.clone() for layer in layers], [layer.running_var.clone() for layer in layers]  # type: ignore[union-attr]
+
+
+@contextmanager
+def remembered(model: nn.Module, mean: Sequence[Tensor], var: Sequence[Tensor], share: Tensor) -> Iterator[None]:
+    """Inside, the statistics of every batch go into averages over the stream, the newest with this share.
+
+    The variance is that of all images together: what lies between the means of two batches belongs to it.
+    """
+    place = {layer: i for i, layer in enumerate(batch_norms(model, running=True))}
+    with mixtures(model) as seen:
+        yield
+    with torch.no_grad():
+        for layer, new_mean, new_var in seen:
+            old_mean, old_var = mean[place[layer]], var[place[layer]]
+            apart = (new_mean - old_mean).square() * (1 - share)
+            old_var.lerp_((new_var + apart).to(old_var.dtype), share.to(old_var.dtype))
+            old_mean.lerp_(new_mean.to(old_mean.dtype), share.to(old_mean.dtype))
+
+
+@contextmanager
+def fixed_statistics(
+    model: nn.Module, mean: Sequence[Tensor] | None = None, var: Sequence[Tensor] | None = None
+) -> Iterator[None]:
+    """Inside, BatchNorm layers normalise by these statistics, or by the source model's, whatever the batch is."""
+    layers = batch_norms(model, running=True)
+    hooks = [mixing_of(layer) for layer in layers]
+    source = [(layer.running_mean, layer.running_var) for layer in layers]
+    try:
+        for i, (layer, hook) in enumerate(zip(layers, hooks, strict=True)):
+            if hook is not None:
+                hook.off = True
+            if mean is not None and var is not None:
+                layer._buffers.update(running_mean=mean[i], running_var=var[i])
+        yield
+    finally:
+        for layer, hook, (source_mean, source_var) in zip(layers, hooks, source, strict=True):
+            if hook is not None:
+                hook.off = False
+            layer._buffers.update(running_mean=source_mean, running_var=source_var)
+
+
+@contextmanager
+def parameters_at(params: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, parameters have other values. Nothing is copied, and a gradient that waits for them stays right."""
+    before = [p.data for p in params]
+    try:
+        for p, value in zip(params, values, strict=True):
+            p.data = value
+        yield
+    finally:
+        for p, value in zip(params, before, strict=True):
+            p.data = value

@@ -1,0 +1,92 @@
+"""Whose answers to trust: the adapted model's by the statistics of the batch, by those of the stream, or the source's.
+
+Each is right where the others fail. The batch's statistics need many images of all classes. The stream's, averaged over
+what came before, bear small and one-sided batches. The source model is the better one where nothing has shifted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steep.core.answers import agreement, uncertainty, variety
+from steep.core.batch import first, rank_slice, size
+from steep.core.classifier import Classifier
+from steep.core.optim import DescentState
+from steep.core.statistics import fixed_statistics, parameters_at, remembered, running_statistics
+
+PRIOR = 2.0  # batches that the source's statistics count for in those of the stream
+UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
+MOSTLY = 0.75  # share of images on which the source model must agree
+
+
+@dataclass
+class TrustState(DescentState):
+    """Model and optimiser, the source parameters, the stream's statistics, and what the last look showed."""
+
+    origin: list[Tensor]
+    mean: list[Tensor]
+    var: list[Tensor]
+    batches: Tensor  # that these are averaged over, PRIOR included
+    trusted: str  # "batch", "stream" or "source"
+    uneven: bool  # whether a batch holds too few classes to be normalised by itself
+    waiting: list[Tensor]  # small batches that are not yet enough to learn from
+
+    @staticmethod
+    def begin(model: Classifier) -> tuple[Any, ...]:
+        """Give all fields but model and optimiser as they are before the first batch."""
+        origin = [p.detach().clone() for p in model.adapted().values()]
+        batches = torch.full((), PRIOR, device=origin[0].device)
+        return origin, *running_statistics(model), batches, "batch", False, []
+
+    def gather(self, x: Tensor, enough: int) -> Tensor | None:
+        """Give images to learn from: those of the batch, or of several small ones; None as long as they are too few."""
+        if size(x) >= enough:
+            return x
+        self.waiting = [*self.waiting, first(x, size(x)).clone()]
+        if sum(map(len, self.waiting)) < enough:
+            return None
+        images, self.waiting = torch.cat(self.waiting), []
+        return images[rank_slice(len(images))]
+
+    def forward(self, x: Tensor, newest: float) -> Tensor:
+        """Answer by the batch's statistics, and take them into the stream's with at least this share."""
+        self.batches += 1
+        with remembered(self.model, self.mean, self.var, (1 / self.batches).clamp_min(newest)):
+            logits: Tensor = self.model(x)
+        return logits
+
+    @torch.no_grad()
+    def answer(self, x: Tensor, by: str) -> Tensor:
+        """Answer by the statistics of the "batch" or of the "stream", or as the "source" model does."""
+        if by == "batch":
+            logits: Tensor = self.model(x)
+        elif by == "stream":
+            with fixed_statistics(self.model, self.mean, self.var):
+                logits = self.model(x)
+        else:
+            with fixed_statistics(self.model), parameters_at(list(self.model.adapted().values()), self.origin):
+                logits = self.model(x)
+        return logits
+
+    @torch.no_grad()
+    def look(self, x: Tensor, by_batch: Tensor) -> None:
+        """Decide anew whom to trust, by the answers of all three to the same images. This waits for the device.
+
+        Normalised by itself, a batch of few classes seems to hold all of them, and the answers are unsure. By the
+        stream's statistics it shows its few classes, and the answers are surer. The source model is trusted where it is
+        surer still and mostly agrees: a model that is lost may be sure, but it is not of the same opinion.
+        """
+        by_stream, by_source = self.answer(x, "stream"), self.answer(x, "source")
+        answers = by_batch, by_stream, by_source
+        numbers = [uncertainty(a) for a in answers] + [variety(a) for a in answers[:2]]
+        numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream)]
+        batch, stream, source, all_classes, few_classes, with_batch, with_stream = torch.stack(numbers).tolist()
+        self.uneven = stream < batch and all_classes - few_classes > UNEVEN
+        surest, agrees = (stream, with_stream) if self.uneven else (batch, with_batch)
+        self.trusted = "stream" if self.uneven else "batch"
+        if source < surest and agrees >= MOSTLY:
+            self.trusted = "source"
