@@ -80,6 +80,7 @@ def make_adapter(cell: Cell, model: nn.Module, sources: Sources, **options: Any)
         "seed": cell.seed,
         "precision": cell.weight_dtype,
         "guard": cell.guard,
+        "views": cell.views,
     }
     hyper: dict[str, Any] = dict(cell.hyper)
     with collect_warnings() as caught:

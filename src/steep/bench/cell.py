@@ -105,7 +105,7 @@ def _source_cell(cell: Cell) -> Cell:
     """Take from a cell what the source model's answers depend on."""
     seed = cell.seed if cell.protocol in ("mixed", "label-shift") else 0
     how: dict[str, Any] = {"setting": "paper", "hyper": (), "steps": 1, "episodic": False, "predict": "before"}
-    return replace(cell, method=SOURCE, seed=seed, guard="off", **how)
+    return replace(cell, method=SOURCE, seed=seed, guard="off", views=None, **how)
 
 
 def _source_energy(

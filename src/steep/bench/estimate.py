@@ -9,6 +9,7 @@ import torch
 
 from steep.bench.adapters import now, precision
 from steep.bench.spec import Cell
+from steep.core.views import VIEWS
 from steep.data.known import data_set
 from steep.methods import make
 from steep.models import build
@@ -34,7 +35,7 @@ def images(cell: Cell) -> int:
 
 
 def passes(cell: Cell) -> float:
-    """Count forward passes per image, as the method declares them, and one for an answer after the update.
+    """Count forward passes per image: those the method declares, one for an answer after the update, one for a view.
 
     >>> cell = Cell(data="cifar10-c", shift="fog", model="wrn-28-10", weights="", method="tea", predict="after")
     >>> passes(cell)
@@ -44,7 +45,8 @@ def passes(cell: Cell) -> float:
     method = make(cell.method, cell.setting, **hyper)
     total = images(cell) or cell.batch_size or 1
     step = method.passes(min(cell.batch_size or total, total), total)
-    return cell.steps * step + (cell.predict == "after" and method.moves)
+    views = len(VIEWS[cell.views](torch.zeros(1, 1, 1, 1))) if cell.views else 0
+    return cell.steps * step + (cell.predict == "after" and method.moves) + views
 
 
 def work(cell: Cell) -> float:

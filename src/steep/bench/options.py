@@ -9,6 +9,7 @@ from steep import recipes
 from steep.bench.adapters import PRECISIONS
 from steep.core.constraints import TABLE, TEXT, Choice, Constraint, Real, Switch, Whole
 from steep.core.settings import GUARDS
+from steep.core.views import VIEWS
 from steep.data import PROTOCOLS
 from steep.errors import InputError, unknown
 
@@ -74,6 +75,7 @@ RUN: dict[str, Constraint] = {
     "episodic": Switch(),
     "predict": Choice("before", "after"),
     "guard": Choice(*GUARDS),
+    "views": Choice(*VIEWS),
     "seeds": Seeds(),
     "settings": Many(Choice("paper", "tuned")),
 }

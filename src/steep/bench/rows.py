@@ -46,7 +46,7 @@ _BINS = frozenset({"counts", "confidence", "accuracy"})
 
 SPEC: dict[str, Shape] = {
     **dict.fromkeys(("data?", "shift?", "source?", "model?", "weights?", "weights_sha256?", "method?"), _TEXT),
-    **dict.fromkeys(("setting?", "protocol?", "predict?", "guard?", "precision?", "label?"), _TEXT),
+    **dict.fromkeys(("setting?", "protocol?", "predict?", "guard?", "precision?", "label?", "views?"), _TEXT),
     **dict.fromkeys(("severity?", "seed?", "batch_size?", "steps?"), _WHOLE),
     **dict.fromkeys(("size?", "channels?", "limit?"), (int, _NONE)),
     "sequence?": [[(str, int)]],

@@ -51,6 +51,7 @@ class Cell:
     steps: int = 1
     episodic: bool = False
     predict: str = "before"  # before | after the update
+    views: str | None = None  # of steep.adapt; None: the image alone is answered
     guard: str = "off"  # of steep.adapt; off: as published, harmful steps are let happen
     size: int | None = None  # pixels a side; None: as the data is
     channels: int | None = None
@@ -82,6 +83,8 @@ class Cell:
         """Give the cell as plain data."""
         table = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         table["hyper"] = {name: _plain(value) for name, value in self.hyper}
+        if self.views is None:  # rows from before there were views keep their keys
+            del table["views"]
         return table
 
     @classmethod

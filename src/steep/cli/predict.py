@@ -64,6 +64,7 @@ def predict(
     setting: Annotated[str, typer.Option("--setting", help="paper or tuned.")] = "paper",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Updates on each batch.")] = 1,
     episodic: Annotated[bool, typer.Option("--episodic", help="Forget everything before each batch.")] = False,
+    views: Annotated[str | None, typer.Option(help="Average answers over views: mirror or shifts.")] = None,
     unknown: Annotated[
         Path | None,
         typer.Option("--unknown", help="Pictures of no class: says how well the energy tells them from --images."),
@@ -128,6 +129,7 @@ def predict(
                 setting=setting,
                 steps=steps,
                 episodic=episodic,
+                views=views,
                 device=place,
                 hyper=dict(assignment(text) for text in sets or []),
                 progress=lambda done, total: progress("pictures", done, total),

@@ -17,7 +17,9 @@ def uncertainty(logits: Tensor) -> Tensor:
 
 def variety(logits: Tensor) -> Tensor:
     """Entropy of the mean answer to a batch: log K where all classes are answered alike, 0 where one class is."""
-    return torch.special.entr(mean(widen(logits).softmax(dim=1))).sum()
+    shares = mean(widen(logits).softmax(dim=1))
+    of_mean: Tensor = torch.special.entr(shares).sum()
+    return of_mean
 
 
 def agreement(one: Tensor, other: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ class TrustState(DescentState):
         """Give images to learn from: those of the batch, or of several small ones; None as long as they are too few."""
         if size(x) >= enough:
             return x
-        self.waiting = [*self.waiting, first(x, size(x)).clone()]
+        alike = [batch for batch in self.waiting if batch.shape[1:] == x.shape[1:]]  # a stream may change its size
+        self.waiting = [*alike, first(x, size(x)).clone()]
         if sum(map(len, self.waiting)) < enough:
             return None
         images, self.waiting = torch.cat(self.waiting), []

@@ -25,8 +25,9 @@ def shift(x: Tensor, down: int, right: int) -> Tensor:
     """Move images (B, C, ..., H, W) by pixels; the border is repeated."""
     height, width = x.shape[-2:]
     edges = abs(right), abs(right), abs(down), abs(down)
-    wide = pad(x.flatten(0, -4), edges, mode="replicate").unflatten(0, x.shape[:-3])
-    return wide[..., abs(down) - down :, abs(right) - right :][..., :height, :width]
+    wide = pad(x.flatten(0, -4), edges, mode="replicate")
+    moved = wide[..., abs(down) - down :, abs(right) - right :][..., :height, :width]
+    return moved.reshape(x.shape)
 
 
 def mirrored(x: Tensor) -> list[Tensor]:

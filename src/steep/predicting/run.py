@@ -117,6 +117,7 @@ def predict(
     setting: str = "paper",
     steps: int = 1,
     episodic: bool = False,
+    views: str | None = None,
     device: torch.device | str = "cpu",
     hyper: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -139,6 +140,7 @@ def predict(
         setting: "paper" or "tuned", as in `steep.adapt`.
         steps: updates on each batch.
         episodic: forget everything before each batch.
+        views: average the answers over views of a picture, "mirror" or "shifts", as in `steep.adapt`.
         device: where to work.
         hyper: hyper-parameters of the method.
         progress: called with (pictures done, pictures in all).
@@ -156,7 +158,7 @@ def predict(
         raise InputError(f"seed: expected 0 or more, got {seed}")
     if isinstance(method, str):
         method = make(method, setting, **(hyper or {}))
-    adapter = adapt(model, method, steps=steps, episodic=episodic, seed=seed, device=device)
+    adapter = adapt(model, method, steps=steps, episodic=episodic, views=views, seed=seed, device=device)
     answers = Predictions(pictures, adapter, adapt(model, SOURCE, device=device), tuple(classes))
     # a batch of one class misleads every method; one picture beside the class folders must not bring that back
     in_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)

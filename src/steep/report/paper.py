@@ -74,7 +74,12 @@ def as_in_paper(spec: Mapping[str, Any]) -> bool:
     >>> as_in_paper({"data": "cifar10-c", "batch_size": 200}), as_in_paper({"data": "cifar10-c", "batch_size": 1})
     (True, False)
     """
-    if spec.get("guard", "off") != "off" or spec.get("episodic") or spec.get("protocol", "reset") != "reset":
+    if (
+        spec.get("guard", "off") != "off"
+        or spec.get("episodic")
+        or spec.get("views")
+        or spec.get("protocol", "reset") != "reset"
+    ):
         return False
     hyper = printed()["hyper"].get(spec["data"], {})
     hyper = hyper.get(spec.get("source") or "", hyper)

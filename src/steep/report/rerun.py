@@ -16,6 +16,11 @@ from steep.methods import METHODS
 from steep.report.tables import Line, Table
 from steep.report.words import declared
 
+<<<<<<< HEAD
+=======
+_RUN = ("steps", "episodic", "predict", "guard", "views")
+
+>>>>>>> b2a7d36 (Views in recipes, rows, predict and dry runs; the search for infuse as a recipe)
 
 def command(table: Table, number: int = 1) -> str:
     """Give the command line that runs the recipe."""

@@ -33,7 +33,7 @@ GROUP = (
 )
 """What the rows of one table have in common."""
 
-_VARIANT = ("method", "setting", "predict", "steps", "episodic", "guard")
+_VARIANT = ("method", "setting", "predict", "steps", "episodic", "guard", "views")
 
 
 @dataclass(frozen=True)
