@@ -129,10 +129,19 @@ class Mixing:
 
     def __init__(self, share: float | None = None, prior: int | None = None, *, unbiased: bool = True) -> None:
         self.share, self.prior = share, prior
-        self.always = share is not None or prior is not None  # however large the batch
-        self.unbiased = unbiased and self.always
+        self._unbiased = unbiased
         self.seen: list[tuple[Any, Tensor, Tensor]] | None = None  # (layer, mean, variance), while someone asks for it
         self.off = False  # whether the running statistics alone count for now
+
+    @property
+    def always(self) -> bool:
+        """Whether it mixes however large the batch is."""
+        return self.share is not None or self.prior is not None
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether it takes the unbiased variance of the batch."""
+        return self._unbiased and self.always
 
     def weight(self, images: Any) -> Any:
         """How much the batch weighs, as a number or, for a number on the device, as one on the device."""

@@ -36,23 +36,30 @@ def remembered(model: nn.Module, mean: Sequence[Tensor], var: Sequence[Tensor], 
 
 @contextmanager
 def fixed_statistics(
-    model: nn.Module, mean: Sequence[Tensor] | None = None, var: Sequence[Tensor] | None = None
+    model: nn.Module,
+    mean: Sequence[Tensor] | None = None,
+    var: Sequence[Tensor] | None = None,
+    *,
+    prior: int | None = None,
 ) -> Iterator[None]:
-    """Inside, BatchNorm layers normalise by these statistics, or by the source model's, whatever the batch is."""
+    """Inside, BatchNorm layers normalise by these statistics, or by the source model's, whatever the batch is.
+
+    With a `prior`, a batch of n images counts too, with the weight n / (n + prior).
+    """
     layers = batch_norms(model, running=True)
     hooks = [mixing_of(layer) for layer in layers]
     source = [(layer.running_mean, layer.running_var) for layer in layers]
     try:
         for i, (layer, hook) in enumerate(zip(layers, hooks, strict=True)):
             if hook is not None:
-                hook.off = True
+                hook.off, hook.prior = prior is None, prior
             if mean is not None and var is not None:
                 layer._buffers.update(running_mean=mean[i], running_var=var[i])
         yield
     finally:
         for layer, hook, (source_mean, source_var) in zip(layers, hooks, source, strict=True):
             if hook is not None:
-                hook.off = False
+                hook.off, hook.prior = False, None
             layer._buffers.update(running_mean=source_mean, running_var=source_var)
 
 

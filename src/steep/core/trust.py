@@ -20,6 +20,7 @@ from steep.core.statistics import fixed_statistics, parameters_at, remembered, r
 
 PRIOR = 2.0  # batches that the source's statistics count for in those of the stream
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
+SMALL = 16  # images of a batch that weigh as much as the stream's statistics, where both are mixed
 MOSTLY = 0.75  # share of images on which the source model must agree
 
 
@@ -62,11 +63,11 @@ class TrustState(DescentState):
 
     @torch.no_grad()
     def answer(self, x: Tensor, by: str) -> Tensor:
-        """Answer by the statistics of the "batch" or of the "stream", or as the "source" model does."""
+        """Answer by statistics of the "batch", of the "stream" or of "both" mixed, or as the "source" model does."""
         if by == "batch":
             logits: Tensor = self.model(x)
-        elif by == "stream":
-            with fixed_statistics(self.model, self.mean, self.var):
+        elif by in ("stream", "both"):
+            with fixed_statistics(self.model, self.mean, self.var, prior=SMALL if by == "both" else None):
                 logits = self.model(x)
         else:
             with fixed_statistics(self.model), parameters_at(list(self.model.adapted().values()), self.origin):

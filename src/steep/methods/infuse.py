@@ -77,8 +77,8 @@ class Infuse(Method[TrustState]):
 
     @torch.no_grad()
     def predict(self, state: TrustState, x: Tensor) -> Tensor:
-        """Answer by whom the last look trusts, averaged over both views; too small a batch by the stream."""
-        by = "stream" if state.trusted == "batch" and size(x) < self.full else state.trusted
+        """Answer by whom the last look trusts, averaged over both views; a small batch needs the stream's help."""
+        by = "both" if state.trusted == "batch" and size(x) < self.full else state.trusted
         logits = mean_answer(state.answer(with_mirror(x, self.mirror), by).chunk(1 + self.mirror))
         return for_uneven_classes(logits) if state.uneven else logits
 

@@ -90,6 +90,6 @@ class Rotta(Method[RottaState]):
         """The teacher forward; at each update the memory, if it is full, forward twice and backward once."""
         return 1 + (1 + super().passes(batch_size, images)) * self.memory * (images // self.every) / images
 
-    def repeats(self, state: RottaState) -> bool:
+    def repeats(self, state: RottaState, x: Tensor) -> bool:
         """The host decides what the memory keeps."""
         return False
