@@ -21,7 +21,13 @@ from steep.core.run import runner
 from steep.errors import SteepWarning
 
 pytestmark = pytest.mark.gpu
-HYPER = {**QUICK, "tea": {"sgld_steps": 2, "buffer_size": 256}, "tea-fast": {"buffer_size": 256}, "dua": {"copies": 3}}
+HYPER = {
+    **QUICK,
+    "tea": {"sgld_steps": 2, "buffer_size": 256},
+    "tea-fast": {"buffer_size": 256},
+    "dua": {"copies": 3},
+    "infuse": {"every": 5},
+}
 
 
 def adapter_for(method: str, model=None, **options) -> steep.Adapter:
@@ -51,7 +57,7 @@ def test_a_graph_repeats_the_step(method, options):
             assert graph.last.energy_before == pytest.approx(by_hand.last.energy_before, rel=1e-5)
             kept.append((ours, theirs))
     answered_after = graph.predict == "after" and graph.raw.steps[-1].moved
-    assert recorded(graph) == (1 + answered_after if graph.method.repeats(graph._state) else 0)
+    assert recorded(graph) == (1 + answered_after if graph.method.repeats(graph._state, x) else 0)
     for ours, theirs in kept:  # an answer is the caller's: no later replay writes to it
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 

@@ -18,7 +18,7 @@ from steep.core.classifier import Classifier
 from steep.core.optim import DescentState
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, running_statistics
 
-PRIOR = 2.0  # batches that the source's statistics count for in those of the stream
+PRIOR = 0.5  # batches that the source's statistics count for in those of the stream
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
 SMALL = 16  # images of a batch that weigh as much as the stream's statistics, where both are mixed
 MOSTLY = 0.75  # share of images on which the source model must agree

@@ -38,7 +38,7 @@ class Infuse(Method[TrustState]):
 
     lr: float = hyper(1e-3, Real(above=0))
     consistency: float = hyper(0.5, Real(least=0))  # c
-    diversity: float = hyper(1.5, Real(least=0))  # d
+    diversity: float = hyper(3.0, Real(least=0))  # d
     pull: float = hyper(0.01, Real(least=0, most=1))
     newest: float = hyper(0.05, Real(above=0, most=1))  # least share of a batch in the statistics of the stream
     full: int = hyper(50, Whole(least=1))  # images that a step needs: smaller batches wait for the next
@@ -83,12 +83,13 @@ class Infuse(Method[TrustState]):
         return for_uneven_classes(logits) if state.uneven else logits
 
     def is_due(self, state: TrustState, x: Tensor) -> bool:
-        """Whether it is time to look again whom to trust: at every few small batches, or every few full ones."""
-        return size(x) < self.full or state.model.batches % self.every == 0
+        """Whether to look again whom to trust: at first, every few batches, and always where the batch is not trusted."""
+        trusted = state.trusted == "batch" and not state.uneven
+        return size(x) < self.full or not trusted or state.model.batches < 4 or state.model.batches % self.every == 0
 
     def repeats(self, state: TrustState, x: Tensor) -> bool:
-        """While the batch is trusted, from one look to the next."""
-        return state.trusted == "batch" and not state.uneven and not self.is_due(state, x)
+        """From one look to the next."""
+        return not self.is_due(state, x)
 
     def passes(self, batch_size: int, images: int) -> float:
         """Both views forward and backward, two more forwards at a look; small batches are answered once more."""
