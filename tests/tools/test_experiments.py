@@ -17,6 +17,7 @@ COUNTS = {
     "explain-cifar100": 55,  # 5 × (7 methods + 4 variants)
     "explain-gn": 165,  # 15 corruptions × 11 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
+    "search-infuse": 64,  # 4 × 16 settings
     "search-tea-fast": 156,  # 4 × 39 settings
 }
 

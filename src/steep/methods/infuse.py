@@ -83,7 +83,7 @@ class Infuse(Method[TrustState]):
         return for_uneven_classes(logits) if state.uneven else logits
 
     def is_due(self, state: TrustState, x: Tensor) -> bool:
-        """Whether to look again whom to trust: at first, every few batches, and always where the batch is not trusted."""
+        """Whether to look again whom to trust: at first, every few batches, and where the batch is not trusted."""
         trusted = state.trusted == "batch" and not state.uneven
         return size(x) < self.full or not trusted or state.model.batches < 4 or state.model.batches % self.every == 0
 

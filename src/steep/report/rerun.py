@@ -16,11 +16,6 @@ from steep.methods import METHODS
 from steep.report.tables import Line, Table
 from steep.report.words import declared
 
-<<<<<<< HEAD
-=======
-_RUN = ("steps", "episodic", "predict", "guard", "views")
-
->>>>>>> b2a7d36 (Views in recipes, rows, predict and dry runs; the search for infuse as a recipe)
 
 def command(table: Table, number: int = 1) -> str:
     """Give the command line that runs the recipe."""
@@ -73,7 +68,7 @@ def recipe(table: Table) -> str | None:
 
 
 def _method(line: Line) -> dict[str, Any]:
-    run = {name: line.spec.get(name) for name in ("steps", "episodic", "predict", "guard")}
+    run = {name: line.spec.get(name) for name in ("steps", "episodic", "predict", "guard", "views")}
     hyper = sorted((line.spec.get("hyper") or {}).items())
     return {"method": line.method, "settings": [line.setting], "seeds": line.seeds, **run, **dict(hyper)}
 
