@@ -10,7 +10,7 @@ import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
 from steep.core import trust
 from steep.core.answers import for_uneven_classes
-from steep.core.statistics import fixed_statistics, remembered, running_statistics
+from steep.core.statistics import fixed_statistics, remembered, source_statistics
 from steep.core.trust import TrustState
 
 LR, PULL, C, D = 0.02, 0.1, 0.7, 2.0
@@ -77,7 +77,7 @@ def test_the_streams_statistics_are_those_of_all_images_together():
     net = make_net()
     adapter = steep.adapt(net, "bn")  # which normalises by the batch, so that statistics can be seen
     model = adapter._state.model
-    mean, var = running_statistics(model)
+    mean, var = source_statistics(model)
     inputs = []
     model.net.bn1.register_forward_hook(lambda layer, args, out: inputs.append(args[0].detach().numpy()))
     for k, x in enumerate(STREAM, start=1):

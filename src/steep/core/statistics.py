@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from steep.core.layers import batch_norms, mixing_of, mixtures
 
 
-def running_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     """Copy the running mean and the running variance of every BatchNorm layer that has them."""
     layers = batch_norms(model, running=True)
     return [layer.running_mean.clone() for layer in layers], [layer.running_var.clone() for layer in layers]  # type: ignore[union-attr]

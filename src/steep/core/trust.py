@@ -16,7 +16,7 @@ from steep.core.answers import agreement, uncertainty, variety
 from steep.core.batch import first, rank_slice, size
 from steep.core.classifier import Classifier
 from steep.core.optim import DescentState
-from steep.core.statistics import fixed_statistics, parameters_at, remembered, running_statistics
+from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
 
 PRIOR = 0.5  # batches that the source's statistics count for in those of the stream
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
@@ -41,7 +41,7 @@ class TrustState(DescentState):
         """Give all fields but model and optimiser as they are before the first batch."""
         origin = [p.detach().clone() for p in model.adapted().values()]
         batches = torch.full((), PRIOR, device=origin[0].device)
-        return origin, *running_statistics(model), batches, "batch", False, []
+        return origin, *source_statistics(model), batches, "batch", False, []
 
     def gather(self, x: Tensor, enough: int) -> Tensor | None:
         """Give images to learn from: those of the batch, or of several small ones; None as long as they are too few."""
