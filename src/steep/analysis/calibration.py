@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from steep.analysis.cells import Analysis, label_of, lines
+from steep.analysis.cells import Analysis, lines
 from steep.bench.measure import DIAGRAM_BINS, ERROR_BINS
 from steep.bench.rows import Row, pooled
+from steep.bench.spec import label_of
 from steep.metrics import Reliability
 
 

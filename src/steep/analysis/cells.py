@@ -22,7 +22,7 @@ from steep.bench.local import Outcome, Progress
 from steep.bench.options import check
 from steep.bench.rows import SCHEMA, Row
 from steep.bench.sources import Sources
-from steep.bench.spec import Cell
+from steep.bench.spec import Cell, label_of
 from steep.bench.store import Store
 from steep.bench.streaming import OnProgress
 from steep.core.adapter import Adapter
@@ -98,15 +98,6 @@ class MeasuringAnalysis(Analysis):
     @abc.abstractmethod
     def measure(self, run: Run) -> dict[str, Any]:
         """Measure one cell; what comes of it is stored."""
-
-
-def label_of(spec: Mapping[str, Any]) -> str:
-    """Name the line of a table that a cell is of.
-
-    >>> label_of({"method": "sar", "setting": "tuned"})
-    'sar (tuned)'
-    """
-    return (spec.get("label") or spec.get("method") or "") + (" (tuned)" if spec.get("setting") == "tuned" else "")
 
 
 def lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:

@@ -75,9 +75,8 @@ class Cell:
         where = f"{self.source} → {self.shift}" if self.source else self.shift
         if self.shift == SEQUENCE:
             where = self.protocol
-        tuned = " (tuned)" if self.setting == "tuned" else ""
         severity = f" {self.severity}" if self.severity else ""
-        return f"{self.label or self.method}{tuned} {where}{severity}" + (f" seed {self.seed}" if self.seed else "")
+        return f"{label_of(vars(self))} {where}{severity}" + (f" seed {self.seed}" if self.seed else "")
 
     def to_json(self) -> dict[str, Any]:
         """Give the cell as plain data."""
@@ -110,6 +109,15 @@ class Cell:
         del table["label"]
         text = json.dumps(table, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def label_of(spec: Mapping[str, Any]) -> str:
+    """Name the line of a table that a cell is of.
+
+    >>> label_of({"method": "sar", "setting": "tuned"})
+    'sar (tuned)'
+    """
+    return (spec.get("label") or spec.get("method") or "") + (" (tuned)" if spec.get("setting") == "tuned" else "")
 
 
 def as_hyper(table: Mapping[str, Any]) -> Hyper:

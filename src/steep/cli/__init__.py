@@ -92,7 +92,7 @@ def _with_short_warnings(show_others: Callable[..., None]) -> Callable[..., None
 
 def _print_line(text: str, style: str) -> None:
 
-    console().print(text, style=style, markup=False)
+    console().print(text, style=style)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

@@ -18,8 +18,7 @@ from steep.bench.sources import Sources
 from steep.bench.store import Store
 from steep.cli.follow import follow_run
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
-from steep.cli.output import console
-from steep.cli.running import print_failures, running
+from steep.cli.output import console, print_failures, running
 from steep.errors import InputError, unknown
 from steep.files import writing
 from steep.report.export import formats, write_analysis
@@ -77,15 +76,18 @@ def analyze(
         return
     if file is not None or follow:
         raise InputError(f"{name}: a FILE and --follow are for stream. For stored rows: --run {file or 'STORE'}")
-    analysis = ANALYSES[name]
+    analysis, complete = ANALYSES[name], True
     if run:
         if recipe or sets or seeds or limit or weights:
             raise InputError("--run: takes rows as they are; only --only can choose among them. Drop the other options")
-        rows, complete = _stored(analysis, run, only or []), True
+        stored = _stored(analysis, run, only or [])
     else:
         options = {"only": only or [], "seeds": seeds, "limit": limit, "weights": weights, "root": root}
-        rows, complete = _measure(analysis, recipe or analysis.recipe, sets or [], options, folder, device)
-    _write(analysis, rows, folder, forms)
+        stored, complete = _measure(analysis, recipe or analysis.recipe, sets or [], options, folder, device)
+    rows = analysis.rows(stored)
+    for line in analysis.summary(rows):
+        typer.echo(line)
+    _write(rows, folder, forms, analysis.draw(rows, folder))
     if not complete:
         raise typer.Exit(1)
 
@@ -105,12 +107,7 @@ def _stored(analysis: Analysis, stores: Sequence[Path], only: Sequence[str]) -> 
 
 
 def _measure(
-    analysis: Analysis,
-    recipe: str,
-    sets: Sequence[str],
-    options: dict[str, Any],
-    folder: Path,
-    device: str | None,
+    analysis: Analysis, recipe: str, sets: Sequence[str], options: dict[str, Any], folder: Path, device: str | None
 ) -> tuple[list[Row], bool]:
     """Run what is missing: (the stored rows of the grid, whether all of them are there)."""
     screen, place, prefix = console(), choose_device(device), f"{analysis.name}."
@@ -118,18 +115,11 @@ def _measure(
     cells.resolve(analysis, settings)  # a wrong one is refused before anything runs
     others = [text for text in sets if not text.startswith(prefix)]
     grid = plan(recipe, sets=others, own_domain=analysis.own_domain, **options)
+    sources = Sources(options["root"], grid.present)
     with Store(folder / "cells.jsonl") as store:
         with running(screen, grid, store) as progress:
-            outcome = cells.run(
-                analysis,
-                grid.cells,
-                store,
-                sources=Sources(options["root"], grid.present),
-                folder=folder,
-                device=place,
-                options=settings,
-                progress=progress,
-            )
+            how: dict[str, Any] = {"device": place, "options": settings, "progress": progress}
+            outcome = cells.run(analysis, grid.cells, store, sources=sources, folder=folder, **how)
         print_failures(screen, outcome)
         rows = [store[cell.key()] for cell in grid.cells if cell.key() in store]
     if not rows:
@@ -139,16 +129,7 @@ def _measure(
     return rows, not outcome.failed
 
 
-def _write(analysis: Analysis, stored: Sequence[Row], folder: Path, forms: Sequence[str]) -> None:
-    """Write the flat rows and their figures; print the numbers and name the files."""
-    rows = analysis.rows(stored)
-    for line in analysis.summary(rows):
-        typer.echo(line)
-    _write_rows(rows, folder, forms, analysis.draw(rows, folder))
-
-
 def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool) -> None:
-
     if file is None:
         raise InputError("stream: expected a FILE that a Recorder wrote. Run: steep analyze stream FILE")
     if follow:
@@ -161,13 +142,12 @@ def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool)
         raise InputError(f"--out: {folder} holds the recorded file itself. Choose another folder")
     last = rows[-1]
     typer.echo(f"{last['label']}: {last['batch']} batches, {last['undone']} steps undone by the guard")
-    _write_rows(rows, folder, forms)
+    _write(rows, folder, forms)
 
 
-def _write_rows(rows: list[Row], folder: Path, forms: Sequence[str], panels: Sequence[Path] = ()) -> None:
-
+def _write(rows: list[Row], folder: Path, forms: Sequence[str], pictures: Sequence[Path] = ()) -> None:
+    """Write the flat rows and their figures, and name the files."""
     with writing(folder / "rows.jsonl") as out:
         out.writelines(map(encode, rows))
-    typer.echo(
-        "written: " + ", ".join(map(str, [folder / "rows.jsonl", *panels, *write_analysis(rows, folder, forms)]))
-    )
+    files = [folder / "rows.jsonl", *pictures, *write_analysis(rows, folder, forms)]
+    typer.echo(f"written: {', '.join(map(str, files))}")

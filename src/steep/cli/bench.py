@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +14,10 @@ from steep.bench import estimate, local, ray, torchrun
 from steep.bench.recipe import Plan, plan
 from steep.bench.rows import file_of
 from steep.bench.sources import Sources
-from steep.bench.spec import Cell
+from steep.bench.spec import Cell, label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
-from steep.cli.output import console, duration
-from steep.cli.running import print_failures, running
+from steep.cli.output import console, duration, print_failures, running
 from steep.errors import InputError, unknown
 
 
@@ -89,9 +87,9 @@ def bench(
                 where = choose_device(device)
                 done = local.run(grid.cells, rows, sources=disk, device=where, progress=progress, compile=compile)
     counts = f"{done.ran} cells run, {done.stored} there already, {len(done.failed)} failed"
-    screen.print(f"{rows.path}: {counts}", markup=False)
+    screen.print(f"{rows.path}: {counts}")
     print_failures(screen, done)
-    screen.print(f"to see them: steep report {rows.path}", markup=False)
+    screen.print(f"to see them: steep report {rows.path}")
     if done.failed:
         raise typer.Exit(1)
 
@@ -123,7 +121,10 @@ def _show(grid: Plan, place: Path, device: str) -> None:
         there = file is not None
         screen.print(f"weights {name}: {file if there else f'not found; make them: steep train {grid.train[name]}'}")
     table = Table("method", "setting", "seeds", "cells", "predicts", "images", "forward passes per image")
-    for name, cells in _by_method(grid.cells).items():
+    methods: dict[str, list[Cell]] = {}
+    for cell in grid.cells:
+        methods.setdefault(label_of(vars(cell)), []).append(cell)
+    for name, cells in methods.items():
         seeds = ", ".join(map(str, sorted({cell.seed for cell in cells})))
         images = f"{sum(map(estimate.images, cells)):,}"
         passes = f"{estimate.passes(cells[0]):g}"
@@ -134,11 +135,3 @@ def _show(grid: Plan, place: Path, device: str) -> None:
         f"{len(grid.cells)} cells, {len(grid.cells) - len(left)} of them in {file_of(place)} already; "
         f"about {duration(seconds)} on {device}, from measured forward passes"
     )
-
-
-def _by_method(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        name = (cell.label or cell.method) + (" (tuned)" if cell.setting == "tuned" else "")
-        groups.setdefault(name, []).append(cell)
-    return groups

@@ -58,9 +58,9 @@ def corrupt(
             with progress_bar(screen) as progress:
                 done = write(data, out, only=names, severities=levels, seed=seed, device=device, progress=progress)
         except KeyboardInterrupt:
-            screen.print(f"stopped; what is finished is in {out}, the same command goes on from there", markup=False)
+            screen.print(f"stopped; what is finished is in {out}, the same command goes on from there")
             raise
-        screen.print(f"{out}: {len(done.made)} made, {len(done.kept)} already there and right", markup=False)
+        screen.print(f"{out}: {len(done.made)} made, {len(done.kept)} already there and right")
     if check is not None:
         with progress_bar(screen) as progress:
             rows = compare(

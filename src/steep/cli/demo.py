@@ -17,17 +17,21 @@ from steep.bench import local
 from steep.bench.recipe import Plan, plan
 from steep.bench.rows import Row, file_of, read
 from steep.bench.sources import Sources
+from steep.bench.spec import label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Root, choose_device
-from steep.cli.output import console, progress_bar
-from steep.cli.running import print_failures, running
+from steep.cli.output import console, print_failures, progress_bar, running
 from steep.data import default_root, fetch, load
+from steep.data.known import data_set
 from steep.errors import DataError
 from steep.files import writing
 from steep.report.formats import terminal
 from steep.report.page import html
 from steep.report.tables import build
 from steep.training import TrainingSpec, train
+
+RECIPE, OFFLINE_RECIPE = "demo", "digits"  # the second's data come with a library, its model is trained in seconds
+OFFLINE = "running on scikit-learn's bundled digits"
 
 
 def demo(
@@ -49,13 +53,18 @@ def demo(
     Example: steep demo --offline --all --out runs/digits-demo
     """
     screen, place = console(), choose_device(device)  # a wrong device is refused before anything is fetched
-    store = out / "cifar10"
-    grid = _plan("demo", every, limit, root=root)
-    if offline or (grid.left(store) and not _have_cifar10(screen, root)):  # all rows there: no data needed
-        if offline:
-            screen.print("running on scikit-learn's bundled digits, as asked (--offline)")
-        store = out / "digits"
-        grid = _plan("digits", every, limit, weights=_train_digits(store))
+    grid = _plan(RECIPE, every, limit, root=root)
+    store = out / _clean_set(grid)
+    if offline:
+        screen.print(f"{OFFLINE}, as asked (--offline)")
+    elif grid.left(store):  # all rows there: no data needed
+        offline = not _have_data(screen, _clean_set(grid), root)
+    if offline:
+        table = recipes.read(OFFLINE_RECIPE)
+        store = out / table["data"].removesuffix("-c")
+        file = store / f"{table['weights']}.safetensors"  # left as it is where it is there; a stopped run goes on
+        weights = train(TrainingSpec.from_recipe(table["train"]), file, resume=True).weights
+        grid = _plan(OFFLINE_RECIPE, every, limit, weights=weights)
     sources = Sources(root, grid.present)
     with Store(store) as rows, running(screen, grid, rows) as progress:
         outcome = local.run(grid.cells, rows, sources=sources, device=place, progress=progress)
@@ -65,8 +74,8 @@ def demo(
     tables = build(stored)
     typer.echo(terminal(tables, colour=True), nl=False)
     page = store / "report.html"
-    with writing(page) as file:
-        file.write(html(tables, "steep demo", pictures=strips(grid.cells, sources)).encode())
+    with writing(page) as out_file:
+        out_file.write(html(tables, "steep demo", pictures=strips(grid.cells, sources)).encode())
     typer.echo(f"\n{_summary(stored, grid.cells[0].method)}\nthe same as a page: {page}\nthe rows: {file_of(store)}")
     if browse:
         webbrowser.open(page.resolve().as_uri())
@@ -77,36 +86,31 @@ def demo(
 def _plan(
     recipe: str, every: bool, limit: int | None, *, root: Path | None = None, weights: Path | None = None
 ) -> Plan:
-
     only = ["setting=paper"]
     if not every:
         only.append(f"method={','.join(recipes.read(recipe)['demo'])}")
     return plan(recipe, only=only, limit=limit, root=root, weights=weights)
 
 
-def _have_cifar10(screen: Console, root: Path | None) -> bool:
+def _clean_set(grid: Plan) -> str:
+    return grid.cells[0].data.removesuffix("-c")
+
+
+def _have_data(screen: Console, name: str, root: Path | None) -> bool:
     """Have the test images here, from the first source that answers; where there is none, say so in one line."""
+    title = data_set(name).title
     try:
-        load("cifar10", root=root, limit=1)
+        load(name, root=root, limit=1)
     except DataError:
         try:
-            screen.print("fetching CIFAR-10, once")
+            screen.print(f"fetching {title}, once")
             with progress_bar(screen) as progress:
-                fetch("cifar10", root or default_root(), progress)
+                fetch(name, root or default_root(), progress)
         except DataError as error:
             reason = " ".join(str(error).split()).rstrip(".")
-            screen.print(
-                f"CIFAR-10 cannot be fetched, running on scikit-learn's bundled digits instead ({reason})",
-                markup=False,
-                style="yellow",
-            )
+            screen.print(f"{title} cannot be fetched, {OFFLINE} instead ({reason})", style="yellow")
             return False
     return True
-
-
-def _train_digits(store: Path) -> Path:
-    """Train the small model, which takes seconds; one that is stored is left as it is, a stopped one goes on."""
-    return train(TrainingSpec.from_recipe("train-digits"), store / "digits.safetensors", resume=True).weights
 
 
 def _summary(rows: Sequence[Row], baseline: str) -> str:
@@ -119,11 +123,11 @@ def _summary(rows: Sequence[Row], baseline: str) -> str:
     accuracies: dict[str, list[float]] = {}
     for row in rows:
         if row["spec"]["severity"]:  # 0 is the clean test set
-            accuracies.setdefault(row["spec"].get("label") or row["spec"]["method"], []).append(row["accuracy"])
+            accuracies.setdefault(label_of(row["spec"]), []).append(row["accuracy"])
     means = {name: 100 * fmean(values) for name, values in accuracies.items()}
     before = means.pop(baseline, None)
     if before is None or not means:
         return "Too few cells have run to say what adapting brings."
-    best = max(means, key=lambda name: means[name])
+    best = max(means, key=means.__getitem__)
     verb = "lifts" if means[best] > before else "brings"
     return f"Adapting {verb} accuracy on corrupted pictures from {before:.0f} % to {means[best]:.0f} % ({best})."

@@ -41,7 +41,11 @@ def gather() -> dict[str, dict[str, str]]:
     >>> sorted(gather())
     ['device', 'extras', 'libraries', 'steep']
     """
-    requirements = _requirements()
+    extras: dict[str, dict[str, str]] = {}  # what steep asks for, by extra; those without one under the empty name
+    for line in _requirements():
+        extra = re.search(r"extra == ['\"]([^'\"]+)", line)
+        name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
+        extras.setdefault(extra[1] if extra else "", {})[name] = _version(name)
     return {
         "steep": {
             "version": __version__,
@@ -49,52 +53,43 @@ def gather() -> dict[str, dict[str, str]]:
             "python": f"{platform.python_implementation()} {platform.python_version()}",
             "system": f"{platform.system()} {platform.machine()}",
         },
-        "libraries": {name: _version(name) for name in requirements.pop("", [])},
+        "libraries": extras.pop("", {}),
         "extras": {
-            extra: ", ".join(f"{name} {_version(name)}" for name in names)
-            for extra, names in requirements.items()
+            extra: ", ".join(f"{name} {number}" for name, number in names.items())
+            for extra, names in extras.items()
             if extra not in _NOT_FOR_USERS
         },
-        "device": _device(),
+        "device": _devices(),
     }
 
 
-def _requirements() -> dict[str, list[str]]:
-    """Read what steep asks for from its own metadata, by extra; those without one are under the empty name."""
+def _requirements() -> list[str]:
     try:
-        lines = requires("steep") or []
+        return requires("steep") or []
     except PackageNotFoundError:  # a bare copy of the sources
-        lines = []
-    names: dict[str, list[str]] = {}
-    for line in lines:
-        extra = re.search(r"extra == ['\"]([^'\"]+)", line)
-        names.setdefault(extra[1] if extra else "", []).append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
-    return names
-
-
-def _device() -> dict[str, str]:
-
-    def faster(where: torch.device) -> str:
-        faster = half_precision("auto", torch.empty(0, device=where)) is not None  # measured on a CPU
-        return "faster, so precision='auto' takes it" if faster else "not faster"
-
-    cpu = torch.device("cpu")
-    devices = {"cpu": device_name(cpu), "bfloat16 on cpu": f"{faster(cpu)} (measured now)"}
-    if not torch.cuda.is_available():
-        return {**devices, "cuda": "absent"}
-    for index in range(torch.cuda.device_count()):
-        about, gpu = torch.cuda.get_device_properties(index), torch.device("cuda", index)
-        devices[f"cuda:{index}"] = (
-            f"{device_name(gpu)}, {about.total_memory / 2**30:.0f} GiB, capability {about.major}.{about.minor}, "
-            f"bfloat16 {faster(gpu)}"
-        )
-    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return {**devices, "cuda": str(torch.version.cuda), "cudnn": str(cudnn)}
+        return []
 
 
 def _version(name: str) -> str:
-
     try:
         return version(name)
     except PackageNotFoundError:
         return "absent"
+
+
+def _devices() -> dict[str, str]:
+    cpu = torch.device("cpu")
+    devices = {"cpu": device_name(cpu), "bfloat16 on cpu": f"{_bfloat16(cpu)} (measured now)"}
+    if not torch.cuda.is_available():
+        return {**devices, "cuda": "absent"}
+    for index in range(torch.cuda.device_count()):
+        about, gpu = torch.cuda.get_device_properties(index), torch.device("cuda", index)
+        memory = f"{about.total_memory / 2**30:.0f} GiB, capability {about.major}.{about.minor}"
+        devices[f"cuda:{index}"] = f"{device_name(gpu)}, {memory}, bfloat16 {_bfloat16(gpu)}"
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return {**devices, "cuda": str(torch.version.cuda), "cudnn": str(cudnn)}
+
+
+def _bfloat16(device: torch.device) -> str:
+    faster = half_precision("auto", torch.empty(0, device=device)) is not None  # measured on a CPU
+    return "faster, so precision='auto' takes it" if faster else "not faster"

@@ -1,4 +1,4 @@
-"""What every command prints with: the console of messages, one progress bar, tables, times."""
+"""What every command prints with: the console of messages, bars, tables, times; and a grid at work in the terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from steep.bench.local import Outcome, Tick
+from steep.bench.recipe import Plan
+from steep.bench.spec import Cell
+from steep.bench.store import Store
+
 
 def console() -> Console:
-    """Make the console for messages: standard error, where a path stays one word and a number has no colour."""
-    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    """Make the console for messages: standard error, where brackets and paths are text and a number has no colour."""
+    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 @contextlib.contextmanager
@@ -33,12 +38,63 @@ def progress_bar(screen: Console) -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextlib.contextmanager
-def text_bar(screen: Console) -> Iterator[Callable[[str, float, float], None]]:
-    """Draw one bar with a text of the caller's, for each (text, done, total); without a terminal nothing is drawn."""
+def text_bar(screen: Console) -> Iterator[Callable[[str, float, float, float | None], None]]:
+    """Draw one bar with a text, for each (text, done, total, milestone); without a terminal, a line per milestone."""
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
+    last: float | None = None
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task("", total=None)
-        yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
+
+        def report(text: str, done: float, total: float, milestone: float | None) -> None:
+            nonlocal last
+            progress.update(task, description=text, completed=done, total=total)
+            if not screen.is_terminal and milestone is not None and milestone != last:
+                last = milestone
+                screen.print(text)
+
+        yield report
+
+
+@contextlib.contextmanager
+def running(screen: Console, grid: Plan, rows: Store) -> Iterator[Callable[[Tick], None]]:
+    """Show the progress of a grid in the block, without a terminal at every tenth; after Ctrl-C, say what is stored."""
+    for note in rows.notes:
+        screen.print(f"{rows.path}: {note}")
+    try:
+        with text_bar(screen) as draw:
+
+            def report(tick: Tick) -> None:
+                tenth = 10 * tick.done // max(1, tick.total) if tick.accuracy is not None and tick.share >= 1 else None
+                text = f"{tick.done}/{tick.total} cells; {_words(tick)}"
+                draw(text, tick.done + (tick.share if tick.share < 1 else 0), tick.total, tenth)
+
+            yield report
+    except KeyboardInterrupt:
+        stored = f"{sum(cell.key() in rows for cell in grid.cells)} of {len(grid.cells)} cells are in {rows.path}"
+        screen.print(f"stopped; {stored}, the same command goes on from there")
+        raise
+
+
+def _words(tick: Tick) -> str:
+    """Say which cell is at work, its accuracy and the time left."""
+    parts = []
+    if tick.cell is not None:
+        parts.append(tick.cell.name + (f" {tick.accuracy:.1%}" if tick.accuracy is not None else ""))
+    elif 0 < tick.done < tick.total:
+        parts.append("waiting for cells of another process")
+    if tick.seconds_left is not None:
+        parts.append(f"{duration(tick.seconds_left)} left")
+    return " · ".join(parts)
+
+
+def print_failures(screen: Console, outcome: Outcome) -> None:
+    """Name the cells that failed, a line for each reason."""
+    reasons: dict[str, list[Cell]] = {}
+    for cell, reason in outcome.failed:
+        reasons.setdefault(reason, []).append(cell)
+    for reason, cells in reasons.items():
+        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+        screen.print(f"  {cells[0].name}{more}: {reason}", style="red")
 
 
 def print_table(table: Table) -> None:

@@ -112,7 +112,7 @@ def predict(
     )
     screen = console()
     if isinstance(loaded.model, Normalized) and mean is None:
-        screen.print(f"pictures are normalised for the model: {_short(loaded.model)}", markup=False)
+        screen.print(f"pictures are normalised for the model: {_short(loaded.model)}")
     elif model.startswith(("timm:", "torchvision:", "hf:")) and mean is None:
         screen.print("this model says no normalisation; most need one: --mean and --std", style="yellow")
     reading: dict[str, Any] = {"size": size or loaded.size, "channels": loaded.channels, "batch_size": batch_size}
@@ -190,29 +190,28 @@ def _save_weights(screen: Console, predictions: Predictions, method: str, file: 
         )
     checkpoints.save(module, file, {"adapted": method})
     measured = f", with BatchNorm statistics measured on {count:,} of the pictures" if count else ""
-    screen.print(f"{file}: the adapted weights{measured}", markup=False)
+    screen.print(f"{file}: the adapted weights{measured}")
 
 
 def _show(screen: Console, predictions: Predictions, method: str, out: Path) -> None:
     """Say what was predicted: the accuracy to standard output, the rest to standard error."""
     unreadable = [printable(name) for name in predictions.unreadable]
-    screen.print(f"{out}: {len(predictions.rows) - len(unreadable):,} pictures", markup=False)
+    screen.print(f"{out}: {len(predictions.rows) - len(unreadable):,} pictures")
     after, before = predictions.accuracy, predictions.accuracy_before
     if after is not None and before is not None:
         typer.echo(f"accuracy on {predictions.labelled:,}: {after:.1%} with {method}, {before:.1%} without adaptation")
     if predictions.remark:
-        screen.print(printable(predictions.remark), markup=False, style="yellow")
+        screen.print(printable(predictions.remark), style="yellow")
     if predictions.unadapted:
         screen.print(
             f"{len(predictions.unadapted):,} of {predictions.batches:,} batches answered without adapting, "
             f"the first because: {predictions.unadapted[0]}",
-            markup=False,
             style="yellow",
         )
     if unreadable:
         screen.print(f"{len(unreadable)} not readable, skipped:", style="yellow")
         for name in unreadable[:_SHOWN]:
-            screen.print(f"  {name}", markup=False)
+            screen.print(f"  {name}")
         if len(unreadable) > _SHOWN:
             screen.print(f"  and {len(unreadable) - _SHOWN} more; the table says which")
 

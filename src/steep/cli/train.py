@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -54,35 +51,28 @@ def train(
         return
     screen = console()
     try:
-        with _progress(screen) as progress:
-            trained = run(spec, target, root=root, device=choose_device(device), resume=resume, progress=progress)
+        with text_bar(screen) as draw:
+            trained = run(
+                spec,
+                target,
+                root=root,
+                device=choose_device(device),
+                resume=resume,
+                progress=lambda now: draw(_words(now), now.done, now.total, now.test_accuracy),
+            )
     except KeyboardInterrupt:
         if checkpoint_path(target).exists():
-            screen.print(f"stopped; the run is in {checkpoint_path(target)}: the same command goes on", markup=False)
+            screen.print(f"stopped; the run is in {checkpoint_path(target)}: the same command goes on")
         raise
     row = trained.row
     how = "was there already" if trained.was_there else f"{row['epochs']} epochs in {duration(row['seconds'])}"
-    screen.print(f"{trained.weights}: {row['accuracy']:.2%} on {row['test_images']:,} pictures, {how}", markup=False)
+    screen.print(f"{trained.weights}: {row['accuracy']:.2%} on {row['test_images']:,} pictures, {how}")
 
 
-@contextlib.contextmanager
-def _progress(screen: Console) -> Iterator[Callable[[Progress], None]]:
-    """Draw epochs, loss, accuracy and time left; without a terminal, one line for each test."""
-    last_test: float | None = None
-    with text_bar(screen) as draw:
-
-        def report(now: Progress) -> None:
-            nonlocal last_test
-            text = f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  train {now.train_accuracy:.1%}"
-            if now.test_accuracy is not None:
-                text += f"  test {now.test_accuracy:.1%}"
-            text += f"  {duration(now.remaining)} left"
-            draw(text, now.done, now.total)
-            if not screen.is_terminal and now.test_accuracy != last_test:
-                last_test = now.test_accuracy
-                screen.print(text, markup=False)
-
-        yield report
+def _words(now: Progress) -> str:
+    test = "" if now.test_accuracy is None else f"  test {now.test_accuracy:.1%}"
+    accuracies = f"train {now.train_accuracy:.1%}{test}"
+    return f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  {accuracies}  {duration(now.remaining)} left"
 
 
 def _show(spec: TrainingSpec, work: Plan, target: Path) -> None:
