@@ -116,6 +116,7 @@ def predict(
     elif model.startswith(("timm:", "torchvision:", "hf:")) and mean is None:
         screen.print("this model says no normalisation; most need one: --mean and --std", style="yellow")
     reading: dict[str, Any] = {"size": size or loaded.size, "channels": loaded.channels, "batch_size": batch_size}
+    stopped: PredictionStopped | None = None
     try:
         with progress_bar(screen) as progress:
             predictions = run(
@@ -135,14 +136,14 @@ def predict(
                 progress=lambda done, total: progress("pictures", done, total),
             )
     except PredictionStopped as stop:
-        rows = stop.predictions.rows
-        if rows:
-            write_table(rows, out)
-            _show(screen, stop.predictions, method, out)
+        stopped, predictions = stop, stop.predictions
+    rows = predictions.rows
+    if rows:
+        write_table(rows, out)
+        _show(screen, predictions, method, out)
+    if stopped:
         screen.print(f"stopped after {len(rows):,} of {len(pictures):,} pictures", style="yellow")
-        raise
-    write_table(predictions.rows, out)
-    _show(screen, predictions, method, out)
+        raise stopped
     if save_state is not None:
         predictions.adapter.save(save_state)
     if save_weights is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from steep.data.arrays import as_images, read_npy, resized
 from steep.data.picture_files import PICTURES, picture
 from steep.errors import DataError, InputError
 
+_THREADS = 4  # Pillow decodes outside the interpreter lock
 _SUFFIXES = (*PICTURES, ".avif", ".heic", ".heif")  # the last need a newer Pillow, or a plug-in: their rows say so
 
 
@@ -61,6 +63,43 @@ class Pictures:
                 f"{len(unlabelled)} pictures, such as {unlabelled[0]}, are in no class folder: accuracy leaves them out"
             )
         return labels, tuple(classes), remark
+
+    def batches(
+        self, order: NDArray[np.int64], size: int | None, channels: int, batch_size: int, unreadable: dict[int, str]
+    ) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
+        """Decode in order and yield full batches: (numbers, uint8 (B, H, W, C)).
+
+        Why others could not be read goes to `unreadable`.
+        """
+        pending: list[tuple[int, NDArray[np.uint8]]] = []
+
+        def read(number: int) -> NDArray[np.uint8] | str:
+            try:
+                return self.read(number, size, channels)
+            except DataError as error:
+                return " ".join(str(error).split())
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for start in range(0, len(order), batch_size):
+                chunk = [int(number) for number in order[start : start + batch_size]]
+                for number, pixels in zip(chunk, pool.map(read, chunk), strict=True):
+                    if isinstance(pixels, str):
+                        unreadable[number] = pixels
+                    else:
+                        pending.append((number, pixels))
+                while len(pending) >= batch_size or (pending and start + batch_size >= len(order)):
+                    batch, pending = pending[:batch_size], pending[batch_size:]
+                    yield [number for number, _ in batch], self._stacked(batch)
+
+    def _stacked(self, batch: list[tuple[int, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
+        first, shape = self.names[batch[0][0]], batch[0][1].shape
+        for number, pixels in batch:
+            if pixels.shape != shape:
+                raise InputError(
+                    f"{self.names[number]}: {pixels.shape[1]} × {pixels.shape[0]} pixels, but {first} has "
+                    f"{shape[1]} × {shape[0]}. Give --size to bring all to one size"
+                )
+        return np.stack([pixels for _, pixels in batch])
 
 
 def open_pictures(path: str | os.PathLike[str]) -> Pictures:

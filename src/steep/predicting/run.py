@@ -1,15 +1,16 @@
-"""Predict a set of pictures with a model that adapts to them."""
+"""Predict a set of pictures with a model that adapts to them, and what that model is good for afterwards."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from steep.core.adapter import Adapter
@@ -18,10 +19,11 @@ from steep.core.method import Method
 from steep.data import to_device
 from steep.errors import DataError, InputError
 from steep.methods import SOURCE, adapt, make
+from steep.metrics import Detection, detection
 from steep.predicting.pictures import Pictures
 from steep.predicting.table import Row
 
-_THREADS = 4  # Pillow decodes outside the interpreter lock
+MOST_PICTURES = 10_000  # a variance over so many is right to about a hundredth; reading more again would take hours
 
 
 @dataclass(eq=False)
@@ -35,9 +37,7 @@ class Predictions:
     remark: str | None = None  # about the labels
     batches: int = 0
     unadapted: list[str] = field(default_factory=list)  # why not, of each batch that was answered without adapting
-    labelled: int = 0  # pictures whose class is known
-    _right: int = 0
-    _right_before: int = 0
+    _right: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # of labelled ones: adapted, and as it came
     _labels: list[int | None] = field(default_factory=list)
     _answered: dict[int, Row] = field(default_factory=dict)
     _unreadable: dict[int, str] = field(default_factory=dict)
@@ -56,14 +56,19 @@ class Predictions:
         return {self.pictures.names[number]: why for number, why in sorted(self._unreadable.items())}
 
     @property
+    def labelled(self) -> int:
+        """How many of the answered pictures have a class that is known."""
+        return len(self._right)
+
+    @property
     def accuracy(self) -> float | None:
         """Accuracy over the labelled pictures; None where there are none."""
-        return self._right / self.labelled if self.labelled else None
+        return sum(after for after, _ in self._right.values()) / self.labelled if self._right else None
 
     @property
     def accuracy_before(self) -> float | None:
         """The same of the model as it came."""
-        return self._right_before / self.labelled if self.labelled else None
+        return sum(before for _, before in self._right.values()) / self.labelled if self._right else None
 
     def add(self, numbers: list[int], x: Tensor) -> None:
         """Adapt to a batch and keep its answers."""
@@ -73,7 +78,6 @@ class Predictions:
             self._labels, self.classes, self.remark = self.pictures.labels(self.classes, count)
             if self.classes and len(self.classes) != count:
                 raise InputError(f"classes: expected {count} names, one for each logit, got {len(self.classes)}")
-        self._score(numbers, x, logits)
         self.batches += 1
         skipped = self.adapter.last.skipped if self.adapter.last is not None else None
         if skipped:
@@ -82,18 +86,13 @@ class Predictions:
         probability, answer = logits.softmax(dim=1).max(dim=1)
         columns = (answer.tolist(), probability.tolist(), energy(logits).tolist())
         for number, best, p, e in zip(numbers, *columns, strict=True):
-            label = self.classes[best] if self.classes else str(best)
-            self._answered[number] = Row(self.pictures.names[number], label, p, e, note)
-
-    def _score(self, numbers: list[int], x: Tensor, logits: Tensor) -> None:
-        labels = [self._labels[number] for number in numbers]
-        at = [place for place, label in enumerate(labels) if label is not None]
-        if at:
-            wanted = torch.tensor([labels[place] for place in at], device=logits.device)
-            right, before = (int((answers[at].argmax(dim=1) == wanted).sum()) for answers in (logits, self.source(x)))
-            self.labelled += len(at)
-            self._right += right
-            self._right_before += before
+            name = self.classes[best] if self.classes else str(best)
+            self._answered[number] = Row(self.pictures.names[number], name, p, e, note)
+        if any(self._labels[number] is not None for number in numbers):
+            before = self.source(x).argmax(dim=1).tolist()
+            for number, best, first in zip(numbers, logits.argmax(dim=1).tolist(), before, strict=True):
+                if (label := self._labels[number]) is not None:
+                    self._right[number] = (best == label, first == label)
 
 
 class PredictionStopped(KeyboardInterrupt):
@@ -166,7 +165,7 @@ def predict(
     if in_folders if shuffle is None else shuffle:
         order = np.random.default_rng(seed).permutation(order)
     try:
-        for numbers, pixels in batches(pictures, order, batch_size, size, channels, answers._unreadable):
+        for numbers, pixels in pictures.batches(order, size, channels, batch_size, answers._unreadable):
             answers.add(numbers, to_device(pixels, adapter.device))
             if progress is not None:
                 progress(len(answers._answered) + len(answers._unreadable), len(pictures))
@@ -178,42 +177,68 @@ def predict(
     return answers
 
 
-def batches(
+def merged_model(
+    adapter: Adapter,
     pictures: Pictures,
-    order: NDArray[np.int64],
-    batch_size: int,
-    size: int | None,
-    channels: int,
-    unreadable: dict[int, str],
-) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
-    """Decode in order and yield full batches: (numbers, uint8 (B, H, W, C)); why others failed goes to `unreadable`."""
-    pending: list[tuple[int, NDArray[np.uint8]]] = []
+    *,
+    size: int | None = None,
+    channels: int = 3,
+    batch_size: int = 200,
+    most: int = MOST_PICTURES,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[nn.Module, int]:
+    """Merge the adapter into a plain module: (the module, how many pictures its statistics were measured on).
 
-    def read(number: int) -> NDArray[np.uint8] | str:
-        try:
-            return pictures.read(number, size, channels)
-        except DataError as error:
-            return " ".join(str(error).split())
+    No picture is read where the method answers by fixed statistics anyway. At most `most` are drawn, in whole batches.
+    `progress` is called with (pictures done, pictures in all).
+    """
+    seen, most_batches = 0, math.ceil(most / batch_size)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for start in range(0, len(order), batch_size):
-            chunk = [int(number) for number in order[start : start + batch_size]]
-            for number, pixels in zip(chunk, pool.map(read, chunk), strict=True):
-                if isinstance(pixels, str):
-                    unreadable[number] = pixels
-                else:
-                    pending.append((number, pixels))
-            while len(pending) >= batch_size or (pending and start + batch_size >= len(order)):
-                batch, pending = pending[:batch_size], pending[batch_size:]
-                yield [number for number, _ in batch], _stacked(batch, pictures)
+    def some() -> Iterator[Tensor]:
+        nonlocal seen
+        images = _shuffled_images(pictures, adapter.device, size=size, channels=channels, batch_size=batch_size)
+        for x in islice(images, most_batches):
+            seen += len(x)
+            yield x
+            if progress is not None:
+                progress(seen, min(len(pictures), most_batches * batch_size))
+
+    return adapter.merged(some()), seen
 
 
-def _stacked(batch: list[tuple[int, NDArray[np.uint8]]], pictures: Pictures) -> NDArray[np.uint8]:
-    first, shape = batch[0][0], batch[0][1].shape
-    for number, pixels in batch:
-        if pixels.shape != shape:
-            raise InputError(
-                f"{pictures.names[number]}: {pixels.shape[1]} × {pixels.shape[0]} pixels, but {pictures.names[first]} "
-                f"has {shape[1]} × {shape[0]}. Give --size to bring all to one size"
-            )
-    return np.stack([pixels for _, pixels in batch])
+def ood_detection(
+    model: nn.Module,
+    adapter: Adapter,
+    known: Pictures,
+    unknown: Pictures,
+    *,
+    size: int | None = None,
+    channels: int = 3,
+    batch_size: int = 200,
+) -> tuple[Detection, Detection]:
+    """Score known and unknown pictures by their energy: (with the model as it came, with the adapted one).
+
+    The adapter has seen the known pictures and not the unknown ones. Both are scored by `adapter.merged`, with
+    statistics fixed on the known pictures: statistics of a mixed batch would fit the unknown ones too (docs/ood.md).
+    """
+    images = partial(_shuffled_images, device=adapter.device, size=size, channels=channels, batch_size=batch_size)
+
+    def energies(scored: nn.Module, pictures: Pictures) -> Tensor:
+        answer = adapt(scored, SOURCE, device=adapter.device)
+        scores = [energy(answer(x)).cpu() for x in images(pictures)]
+        if not scores:
+            raise DataError(f"none of the {len(pictures)} pictures of no class can be read")
+        return torch.cat(scores)
+
+    adapted = adapter.merged(images(known))
+    before, after = (detection(energies(each, known), energies(each, unknown)) for each in (model, adapted))
+    return before, after
+
+
+def _shuffled_images(
+    pictures: Pictures, device: torch.device, *, size: int | None, channels: int, batch_size: int
+) -> Iterator[Tensor]:
+    """Read batches in a random order: a batch of one class folder would vary less than the pictures do."""
+    order = np.random.default_rng(0).permutation(len(pictures))
+    for _, pixels in pictures.batches(order, size, channels, batch_size, {}):
+        yield to_device(pixels, device)
