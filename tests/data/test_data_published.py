@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,15 @@ def test_a_file_of_a_killed_run_is_not_called_published(
     cifar10: Tiny, stub: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_pickles(cifar10, tmp_path)
+    rename = os.replace
+
+    def killed(source: Any, target: Any) -> None:
+        if Path(target).name == "fog.npy":
+            raise KeyboardInterrupt
+        rename(source, target)
+
     with monkeypatch.context() as patch:
-        patch.setattr("steep.data.layout.write_header", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             write(load("cifar10", root=tmp_path), tmp_path / "CIFAR-10-C", only=["fog"])
     assert (tmp_path / "CIFAR-10-C" / "fog.npy.pieces").exists()

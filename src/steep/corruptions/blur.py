@@ -134,15 +134,6 @@ def drag(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
     return total.add_(0.5 / 257).clamp_(0, 255).to(torch.uint8)
 
 
-def zoom_factors(stop: float) -> list[float]:
-    """Return the zoom factors: arange(1, stop, 0.01) with its float errors, which decide the last one.
-
-    >>> [len(zoom_factors(s)) for s in (1.06, 1.11, 1.16, 1.21, 1.26)]
-    [7, 12, 16, 21, 26]
-    """
-    return [float(z) for z in np.arange(1, stop, 0.01)]
-
-
 def zoom_matrix(size: int, factor: float) -> np.ndarray:
     """Return the (size, size) float64 matrix of one axis of the clipped zoom.
 
@@ -173,7 +164,7 @@ def _zoom_patches(stop: float, height: int, width: int, device: torch.device) ->
     A pixel reads only from its own neighbourhood, so for each offset the weights are zero outside one
     rectangle; adding up these rectangles is far less work than one resize per factor.
     """
-    factors = zoom_factors(stop)
+    factors = np.arange(1, stop, 0.01).tolist()  # with its float errors, which decide the last one
     bands = []  # per axis: offset -> (factors, size) weights of that diagonal
     for size in (height, width):
         matrices = np.stack([np.eye(size), *(zoom_matrix(size, z) for z in factors)])  # the image counts too

@@ -197,10 +197,11 @@ def _from_arrays(
     file, severities = folder / f"{corruption}.npy", SEVERITIES
     if entry is not None and entry["file"].endswith(".npy"):
         file, severities = folder / entry["file"], tuple(entry["severities"])
-        if not file.exists():
+        if file.exists():
+            now = file.stat()
+            compare(file, entry["sha256"], _file_digest(file, now.st_size, now.st_mtime_ns))
+        elif not file.with_name(f"{file.name}.pieces").exists():  # else it is about to get its name
             raise DataError(f"{file}: named in {MANIFEST} but not there. Run the same steep corrupt command again")
-        now = file.stat()
-        compare(file, entry["sha256"], _file_digest(file, now.st_size, now.st_mtime_ns))
     if not file.exists():
         return None
     if not (folder / "labels.npy").exists():

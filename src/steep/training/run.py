@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,8 +33,6 @@ class Split:
     @classmethod
     def on(cls, device: torch.device, source: ImageSet, pad: int = 0, border: Border = "zeros") -> Split:
         """Move a set to the device as it is, bytes, and pad it there."""
-        import numpy as np
-
         images = torch.from_numpy(np.array(source.images)).to(device)  # a copy: the set may be a read-only map
         return cls(source, padded(images, pad, border), torch.from_numpy(np.array(source.labels)).to(device))
 
