@@ -82,7 +82,7 @@ def test_missing_keys_and_other_kinds_are_refused(tmp_path):
         ("epochs", 1.5, "epochs: expected a whole number of at least 1, got 1.5"),
         ("epochs", True, "epochs: expected a whole number of at least 1, got True"),
         ("flip", 1, "flip: expected true or false, got 1"),
-        ("precision", "fp8", "precision: expected 'auto' or 'bf16' or 'fp32', got 'fp8'"),
+        ("precision", "fp8", "precision: expected one of 'auto', 'bf16', 'fp32', got 'fp8'"),
         ("momentum", 1.0, "momentum: expected less than 1, got 1.0"),
         ("momentum", 0, "nesterov: expected false where momentum is 0"),
         ("warmup_epochs", 12, "warmup_epochs: expected less than epochs"),
