@@ -72,8 +72,7 @@ def inline(images: Tensor, columns: int) -> str:
     lines = len(images) // columns
     chosen = np.linspace(0, columns - 1, min(INLINE, columns)).round().astype(int).tolist()  # the last one too
     kept = images.reshape(lines, columns, *images.shape[1:])[:, chosen].flatten(0, 1)
-    few = grid(kept, min(INLINE, columns)).quantize(SHADES)
-    return base64.b64encode(_png(few)).decode()
+    return _base64(grid(kept, min(INLINE, columns)).quantize(SHADES))
 
 
 def strips(cells: Sequence[Cell], sources: Sources, count: int = 10) -> list[tuple[str, str]]:
@@ -81,29 +80,29 @@ def strips(cells: Sequence[Cell], sources: Sources, count: int = 10) -> list[tup
 
     Empty where the data is not here, as when all rows were stored before.
     """
-    shifts = dict.fromkeys(shift for cell in cells for shift in cell.shifts)
-    try:
-        sets = {
-            name.replace("_", " ") + (f", severity {severity}" if severity else ""): sources.images(
-                cells[0], name, severity
-            )
-            for name, severity in dict.fromkeys([(CLEAN, 0), *shifts])
-        }
-    except DataError:
-        return []
-    rows = {name: to_device(np.array(data.images[:count])) for name, data in sets.items()}
-    return [(name, base64.b64encode(_png(grid(images, count))).decode()) for name, images in rows.items()]
+    rows = []
+    for name, severity in dict.fromkeys([(CLEAN, 0), *(shift for cell in cells for shift in cell.shifts)]):
+        try:
+            images = sources.images(cells[0], name, severity).images[:count]
+        except DataError:
+            return []
+        title = name.replace("_", " ") + (f", severity {severity}" if severity else "")
+        rows.append((title, _base64(grid(to_device(np.array(images)), count))))
+    return rows
 
 
 def panel(parts: Sequence[tuple[str, str, Path]], title: str) -> Image:
     """Put pictures side by side, each under its name and over a line of numbers."""
     from PIL import Image, ImageDraw, ImageFont
 
-    pictures = [_read(path) for _, _, path in parts]
+    pictures = []
+    for _, _, path in parts:
+        with open_picture(path) as picture:
+            pictures.append(picture.convert("RGB"))
     big, small = ImageFont.load_default(20), ImageFont.load_default(15)
     words = [max(big.getlength(name), small.getlength(note)) for name, note, _ in parts]
-    widths = [max(picture.width, int(length) + 1) for picture, length in zip(pictures, words, strict=True)]
-    tall = max(picture.height for picture in pictures)
+    widths = [max(each.width, int(length) + 1) for each, length in zip(pictures, words, strict=True)]
+    tall = max(each.height for each in pictures)
     space, head = 24, 78
     sheet = Image.new("RGB", (sum(widths) + space * (len(parts) + 1), head + tall + 44), "white")
     pen = ImageDraw.Draw(sheet)
@@ -117,12 +116,11 @@ def panel(parts: Sequence[tuple[str, str, Path]], title: str) -> Image:
     return sheet
 
 
-def _read(path: Path) -> Image:
-    with open_picture(path) as picture:
-        return picture.convert("RGB")
-
-
 def _png(image: Image) -> bytes:
     out = io.BytesIO()
     image.save(out, "PNG", optimize=True)
     return out.getvalue()
+
+
+def _base64(image: Image) -> str:
+    return base64.b64encode(_png(image)).decode()

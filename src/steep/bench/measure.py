@@ -30,25 +30,17 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     >>> row["accuracy"], row["n"], round(row["ece"], 4)
     (0.5, 2, 0.3808)
     """
+    numbers = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
     bad = int((~are_answers(logits)).sum())
     if bad:
         right = int(correct(logits, labels).sum()) / len(labels)
-        undefined = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
-        return {"n": len(labels), "accuracy": right, "error": 1 - right, **undefined, "nonfinite": bad}
-    right = accuracy(logits, labels)
-    loss = negative_log_likelihood(logits, labels)
-    bars = reliability(logits, labels, bins=ERROR_BINS)
-    return {
-        "n": len(labels),
-        "accuracy": right,
-        "error": 1 - right,
-        "loss": loss,  # the same number under the two names people look for
-        "nll": loss,
-        "ece": bars.ece,
-        "mce": bars.mce,
-        "brier": brier_score(logits, labels),
-        "nonfinite": 0,
-    }
+    else:
+        right = accuracy(logits, labels)
+        bars = reliability(logits, labels, bins=ERROR_BINS)
+        numbers |= {"ece": bars.ece, "mce": bars.mce, "brier": brier_score(logits, labels)}
+        # the same number under the two names people look for
+        numbers["loss"] = numbers["nll"] = negative_log_likelihood(logits, labels)
+    return {"n": len(labels), "accuracy": right, "error": 1 - right, **numbers, "nonfinite": bad}
 
 
 def correct(logits: Tensor, labels: Tensor) -> Tensor:
@@ -76,18 +68,12 @@ def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
         "correct": labels[correct(logits, labels)].bincount(minlength=classes).tolist(),
         "predicted": predicted.bincount(minlength=classes).tolist(),
     }
-    if not bool(are_answers(logits).all()):
-        return {"per_class": per_class, "reliability": None, "calibration": None}
-    return {
-        "per_class": per_class,
-        "reliability": _bars(logits, labels, DIAGRAM_BINS),
-        "calibration": _bars(logits, labels, ERROR_BINS),
-    }
-
-
-def _bars(logits: Tensor, labels: Tensor, bins: int) -> dict[str, list[float]]:
-    bars = reliability(logits, labels, bins=bins)
-    return {"counts": list(bars.counts), "confidence": list(bars.confidence), "accuracy": list(bars.accuracy)}
+    bars: dict[str, dict[str, list[float]] | None] = {"reliability": None, "calibration": None}
+    if bool(are_answers(logits).all()):
+        for name, bins in (("reliability", DIAGRAM_BINS), ("calibration", ERROR_BINS)):
+            binned = reliability(logits, labels, bins=bins)
+            bars[name] = {column: list(getattr(binned, column)) for column in ("counts", "confidence", "accuracy")}
+    return {"per_class": per_class, **bars}
 
 
 def mean_energy(logits: Tensor) -> float:
