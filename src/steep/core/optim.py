@@ -32,10 +32,10 @@ def adam(model: Classifier, lr: float) -> torch.optim.Adam:
     return optimizer
 
 
-def sgd(model: Classifier, lr: float, momentum: float) -> torch.optim.SGD:
+def sgd(model: Classifier, lr: float, momentum: float, *, nesterov: bool = False) -> torch.optim.SGD:
     """Gradient descent over the adapted parameters, with momentum."""
     params = list(model.adapted().values())
-    optimizer = torch.optim.SGD(params, lr=lr, momentum=momentum, fused=True)
+    optimizer = torch.optim.SGD(params, lr=lr, momentum=momentum, nesterov=nesterov and momentum > 0, fused=True)
     for p in params:
         optimizer.state[p] = {"momentum_buffer": torch.zeros_like(p)}
     return optimizer

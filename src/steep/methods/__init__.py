@@ -24,6 +24,7 @@ from steep.core.io import arguments, saving
 from steep.core.method import Method, Moment
 from steep.core.settings import Behaviour, Execution
 from steep.errors import InputError, SteepWarning, unknown
+from steep.methods.aea import AEA
 from steep.methods.alpha_bn import AlphaBN
 from steep.methods.bn import BN
 from steep.methods.cmf import Cmf
@@ -34,6 +35,7 @@ from steep.methods.eata import Eata
 from steep.methods.energy import Energy
 from steep.methods.eta import Eta
 from steep.methods.infuse import Infuse
+from steep.methods.lame import Lame
 from steep.methods.pl import PL
 from steep.methods.rdumb import RDumb
 from steep.methods.registry import METHODS, find, look_of, register, register_installed
@@ -42,13 +44,14 @@ from steep.methods.rotta import Rotta
 from steep.methods.sar import Sar
 from steep.methods.shot import Shot
 from steep.methods.source import Source
+from steep.methods.t3a import T3A
 from steep.methods.tea import TEA
 from steep.methods.tea_fast import TeaFast
 from steep.methods.tent import Tent
 
 _PACKAGED: tuple[type[Method[Any]], ...] = (
-    *(Source, BN, AlphaBN, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
-    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Energy, TEA, TeaFast, Infuse),
+    *(Source, BN, AlphaBN, Lame, T3A, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
+    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Energy, AEA, TEA, TeaFast, Infuse),
 )
 for _method in _PACKAGED:
     register(_method)

@@ -67,6 +67,8 @@ class DeviceSnapshot:
             step = torch.where(same, 0.0, after - before).double().norm()
             whole = torch.where(before.isfinite(), before, 0.0).double().norm()
             lengths.append(torch.stack([step, whole]).to(state.model.anchor().device))
+        if not lengths:  # of a method that moves a memory alone
+            return (torch.zeros((), dtype=torch.float64, device=state.model.anchor().device),) * 2
         total = torch.stack(lengths).norm(dim=0)
         return total[0], total[1]
 
