@@ -349,9 +349,11 @@ class Prism(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(5)
+        self.head = nn.Linear(5, 5, bias=False)
+        self.head.weight.data = 4 * torch.eye(5)
 
     def forward(self, x):
-        return 4 * self.norm(x).mean(dim=(2, 3))
+        return self.head(self.norm(x).mean(dim=(2, 3)))
 
 
 def rainbow(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
