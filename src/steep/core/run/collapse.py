@@ -79,7 +79,10 @@ class CollapseMonitor:
         try:
             adapted, host = DeviceSnapshot(state), HostSnapshot(state)
             try:
-                state.model.restore(initial["model"])
+                if type(method).predict is Method.predict:
+                    state.model.restore(initial["model"])
+                else:  # it answers by more than its model
+                    state.restore(initial)
                 with state.model.uncompiled():
                     logits = method.predict(state, x)
             finally:
