@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize
 
 from steep.core.batch import first, size
 from steep.core.classifier import SourceModel
@@ -81,7 +81,7 @@ class T3A(Method[T3AState]):
     def learn(self, supports: Tensor, doubt: Tensor, logits: Tensor, features: Tensor) -> None:
         """Take in a batch, in place; of each class the surest remain."""
         h, z = entropy(logits).to(doubt.dtype), normalize(features, dim=1)
-        mine = one_hot(logits.argmax(dim=1), logits.shape[1]).T.bool()  # (K, B)
+        mine = logits.argmax(dim=1) == torch.arange(len(supports), device=logits.device)[:, None]  # (K, B)
         if self.supports is None:
             supports[:, 0] += mine.to(z.dtype) @ z
             return
