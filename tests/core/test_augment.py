@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 
 import steep
 from steep.core import augment
@@ -159,3 +160,95 @@ def test_volumes_have_no_views():
 
     with pytest.raises(InputError, match=r"expected \(B, C, H, W\)"):
         steep.adapt(Flat(), "roid", guard="raise")(torch.rand(4, 1, 2, 2, 2))
+
+
+# AugMix --------------------------------------------------------------------------------------------------------------
+
+
+def changed(x: torch.Tensor, kind: int, strength: float = 0.5, sign: float = 0.0) -> np.ndarray:
+    """The change of that number, of all images."""
+    numbers = (torch.full((len(x),), v, dtype=x.dtype) for v in ((kind + 0.5) / 9, strength, sign))
+    return augment.change(x, *numbers).numpy()
+
+
+def as_pil(image: torch.Tensor) -> Image.Image:
+    return Image.fromarray((255 * image).round().to(torch.uint8).permute(1, 2, 0).numpy())
+
+
+def of_pil(image: Image.Image) -> np.ndarray:
+    return np.asarray(image).transpose(2, 0, 1) / 255
+
+
+@pytest.mark.parametrize(
+    ("kind", "work", "near"),
+    [
+        (0, ImageOps.autocontrast, 1 / 255),  # which rounds down to 256 levels
+        (1, ImageOps.equalize, 1e-9),
+        (3, lambda image: ImageOps.solarize(image, 256 - int(0.55 * 25.6)), 1e-9),
+        (8, lambda image: ImageOps.posterize(image, 4), 1e-9),
+    ],
+)
+def test_changes_of_values_are_those_of_pil(kind, work, near):
+    """At strength 0.5 the level is 0.1 + 0.9 · 0.5 = 0.55 of ten."""
+    levels = torch.rand(3, 3, 32, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 2
+    x = (0.1 + 0.85 * levels).mul(255).round() / 255
+    x[2] = 7 / 255  # one level only: nothing to make even
+    for image, result in zip(x, changed(x, kind), strict=True):
+        expected = of_pil(work(as_pil(image)))
+        np.testing.assert_allclose(result, expected, atol=near)
+    assert np.abs(changed(x, kind) - x.numpy())[:2].max() > 0.02
+
+
+@pytest.mark.parametrize("sign", [0.0, 0.9])
+def test_changes_of_place_are_small_moves_onto_grey(sign):
+    """2.85° at most are cut to whole degrees; a shear of 0.03 · level; a third of a tenth of the side, in pixels."""
+    x = pictures(2, height=64, width=96)
+    level, s = 0.1 + 0.9 * 0.95, 1 if sign < 0.5 else -1
+    angle, shear = s * math.radians(int(30 * level / 10)), s * 0.03 * level
+    matrices = {
+        2: [[math.cos(angle), math.sin(angle), 0], [-math.sin(angle), math.cos(angle), 0]],
+        4: [[1, shear, 0], [0, 1, 0]],
+        5: [[1, 0, 0], [shear, 1, 0]],
+        6: [[1, 0, s * int(level * 96 / 30)], [0, 1, 0]],
+        7: [[1, 0, 0], [0, 1, s * int(level * 64 / 30)]],
+    }
+    assert int(30 * level / 10) == 2
+    centre = np.array([47.5, 31.5])
+    for kind, matrix in matrices.items():
+        result, m = changed(x, kind, 0.95, sign), np.array(matrix)
+        for row, column in ((0, 0), (63, 95), (20, 70), (40, 3)):
+            place = m[:, :2] @ (np.array([column, row]) - centre) + m[:, 2] + centre
+            for image, got in zip(x.numpy(), result, strict=True):
+                padded = np.pad(image, ((0, 0), (8, 8), (8, 8)), constant_values=128 / 255)
+                np.testing.assert_allclose(got[:, row, column], sampled(padded, *(place + 8), "border"), atol=1e-12)
+
+
+def test_a_view_of_augmix_is_the_mixture_of_its_chains():
+    """Numbers by hand: no shift, not mirrored, shares 1/3 of chains of length one; half of the image itself."""
+    x = pictures(2)
+    u = torch.zeros(2, 1, augment.NUMBERS, dtype=torch.float64)
+    u[..., 0:2], u[..., 2], u[..., 3:7], u[..., 7:10] = 0.5, 0.9, 0.5, 0.2
+    draws = torch.tensor([[0.5 / 9, 0.5, 0.0], [3.5 / 9, 0.5, 0.0], [8.5 / 9, 0.5, 0.0]], dtype=torch.float64)
+    u[..., 10:] = torch.cat([torch.cat([draw, torch.rand(6, dtype=torch.float64)]) for draw in draws])
+    (view,) = augment.augmix(x, u, mirror=True).unbind(dim=1)
+    mixed = sum(changed(x, kind) for kind in (0, 3, 8)) / 3
+    np.testing.assert_allclose(view, 0.5 * x.numpy() + 0.5 * mixed, atol=1e-12)
+    longer = u.clone()
+    longer[..., 7] = 0.4  # the first chain has a second change
+    longer[..., 13:16] = draws[1]
+    other = augment.augmix(x, longer, mirror=True)[:, 0].numpy()
+    first = changed(torch.tensor(changed(x, 0)), 3)
+    np.testing.assert_allclose(other, view.numpy() + (first - changed(x, 0)) / 6, atol=1e-12)
+    mirrored = u.clone()
+    mirrored[..., 2] = 0.1
+    np.testing.assert_allclose(augment.augmix(x.flip(-1), mirrored, mirror=True)[:, 0], view, atol=1e-12)
+    np.testing.assert_allclose(augment.augmix(x, mirrored, mirror=False)[:, 0], view, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 1, 1, 5), (2, 4, 7, 9), (3, 3, 40, 25), (0, 3, 8, 8)])
+def test_augmix_of_any_size(shape):
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(1))
+    u = torch.rand(shape[0], 50, augment.NUMBERS, generator=torch.Generator().manual_seed(2))
+    views = augment.augmix(x, u, mirror=True)
+    assert views.shape == (shape[0], 50, *shape[1:])
+    assert ((views >= -1e-6) & (views <= 1 + 1e-6)).all()

@@ -27,7 +27,8 @@ QUICK = {
     "eata": {"novelty": 2.0},
     "deyo": {"margin": 9.0, "drop": -1.0},
     "rdumb": {"novelty": 2.0},
-    "cotta": {"views": 2},
+    "cotta": {"copies": 2},
+    "memo": {"copies": 2},
     "rotta": {"memory": 8, "every": 12},
 }
 MOVING = [name for name, method in steep.METHODS.items() if method.moves]

@@ -13,7 +13,8 @@ from steep.core.run.recompute import blocks, recomputed
 from steep.errors import SteepWarning
 
 QUICK = {
-    "cotta": {"views": 2},
+    "cotta": {"copies": 2},
+    "memo": {"copies": 2},
     "rotta": {"memory": 8, "every": 12},
     "tea": {"sgld_steps": 2, "buffer_size": 64},
     "tea-fast": {"buffer_size": 64},

@@ -27,7 +27,8 @@ HYPER = {
     "dua": {"images": 50, "copies": 3},
     "eta": {"novelty": 2.0},
     "eata": {"novelty": 2.0},
-    "cotta": {"views": 2},
+    "cotta": {"copies": 2},
+    "memo": {"copies": 2},
     "rotta": {"memory": 8, "every": 12},
     "tea": TEA,
 }

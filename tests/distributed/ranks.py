@@ -38,14 +38,15 @@ HYPER = {
     "deyo": {"margin": 0.8, "drop": 0.0, "lr": 1e-2},
     "roid": {"temperature": 1.0},
     "cmf": {"temperature": 1.0, "noise": 40.0},
-    "cotta": {"views": 2, "threshold": 1.0, "lr": 1e-4},
+    "cotta": {"copies": 2, "threshold": 1.0, "lr": 1e-4},
+    "memo": {"copies": 2},
     "rotta": {"memory": 8, "every": 10},
     "dua": {"images": 60, "copies": 8},
     "tea": {"sgld_steps": 2, "buffer_size": 64},
     "tea-fast": {"sgld_steps": 2, "chains": 7, "buffer_size": 64},
 }
 # compared in float64 too: that they agree is then no rounding
-DIGITS = ("shot", "tent", "eata", "sar", "roid", "cotta", "rotta", "tea")
+DIGITS = ("shot", "tent", "eata", "sar", "roid", "cotta", "rotta", "memo", "tea")
 
 
 def batch(index: int, dtype: torch.dtype) -> Tensor:

@@ -20,7 +20,8 @@ QUICK = {
     "eata": {"novelty": 2.0, "lr": 1e-2},
     "deyo": {"margin": 2.0, "drop": -1.0, "lr": 1e-2},
     "rdumb": {"novelty": 2.0, "lr": 1e-2, "every": 2},
-    "cotta": {"views": 2},
+    "cotta": {"copies": 2},
+    "memo": {"copies": 3},
     "rotta": {"memory": 1, "every": 20, "lr": 1e-2},
     "tea": {"sgld_steps": 3, "buffer_size": 64},
 }

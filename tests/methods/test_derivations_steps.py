@@ -21,7 +21,8 @@ HYPER = {
     "rdumb": {"lr": 0.02, "novelty": 2.0},
     "sar": {"lr": 0.02},
     "deyo": {"lr": 0.02, "drop": -1.0},
-    "cotta": {"lr": 0.02, "views": 3},
+    "cotta": {"lr": 0.02, "copies": 3},
+    "memo": {"copies": 3},
     "rotta": {"lr": 0.02, "every": 10},
     "tea": {"lr": 0.02, "sgld_steps": 2, "buffer_size": 30},
 }

@@ -1,4 +1,4 @@
-"""CoTTA and RoTTA: teacher, student, memory and statistics equal the papers' formulas, worked out by hand in numpy."""
+"""CoTTA, RoTTA and MEMO: teacher, student, memory and statistics equal the papers' formulas, by hand in numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reference import (
     only,
     softmax,
 )
-from steep.core.augment import view
+from steep.core.augment import NUMBERS, augmix, view
 from test_derivations_memory import HandMemory
 
 LR = 0.02
@@ -45,14 +45,14 @@ def test_the_slope_of_a_soft_label_is_that_of_a_hard_one():
 class HandCotta:
     """Wang et al. 2022."""
 
-    def __init__(self, net, *, threshold: float, views: int, keep: float, restore: float, seed: int = 0) -> None:
+    def __init__(self, net, *, threshold: float, copies: int, keep: float, restore: float, seed: int = 0) -> None:
         self.student, self.teacher, self.source = Hand(net), Hand(net), Hand(net)
         self.optimizer, self.generator = Adam(LR), torch.Generator().manual_seed(seed)
-        self.threshold, self.views, self.keep, self.restore = threshold, views, keep, restore
+        self.threshold, self.copies, self.keep, self.restore = threshold, copies, keep, restore
         self.averaged: list[bool] = []
 
     def answer(self, x) -> np.ndarray:
-        drawn = [view(x, self.generator, blurred=True, mirror=True) for _ in range(self.views)]
+        drawn = [view(x, self.generator, blurred=True, mirror=True) for _ in range(self.copies)]
         self.averaged.append(softmax(self.source.logits(x)).max(axis=1).mean() < self.threshold)
         if not self.averaged[-1]:
             return self.teacher.logits(x)
@@ -76,7 +76,7 @@ def test_cotta_follows_the_formulas(sometimes_sure):
     """Views are averaged for the batches that the source is less sure of than the threshold; these come first here."""
     net = make_net()
     sure = [softmax(Hand(net).logits(x)).max(axis=1).mean() for x in STREAM]
-    hyper = {"threshold": np.median(sure) if sometimes_sure else 1.0, "views": 3, "keep": 0.9, "restore": 0.1}
+    hyper = {"threshold": np.median(sure) if sometimes_sure else 1.0, "copies": 3, "keep": 0.9, "restore": 0.1}
     adapter, hand = steep.adapt(net, "cotta", lr=LR, seed=2, **hyper), HandCotta(net, seed=2, **hyper)
     for x in [STREAM[i] for i in np.argsort(sure)]:
         logits = adapter(x)
@@ -92,7 +92,7 @@ def test_cotta_follows_the_formulas(sometimes_sure):
 
 def test_cotta_defaults_are_those_of_its_code_for_cifar():
     method = steep.METHODS["cotta"]()
-    assert (method.lr, method.keep, method.restore, method.threshold, method.views) == (1e-3, 0.999, 0.01, 0.92, 32)
+    assert (method.lr, method.keep, method.restore, method.threshold, method.copies) == (1e-3, 0.999, 0.01, 0.92, 32)
     assert method.params == "all"
 
 
@@ -100,7 +100,7 @@ def test_cotta_restores_about_the_share_it_says():
     """All weights at once, with probability 1; none, with probability 0."""
     net, x = make_net(), STREAM[0]
     for restore in (0.0, 1.0):
-        adapter = steep.adapt(net, "cotta", lr=LR, restore=restore, views=2, threshold=1.0)
+        adapter = steep.adapt(net, "cotta", lr=LR, restore=restore, copies=2, threshold=1.0)
         adapter(x)
         state = adapter.state_dict()["state"]
         same = [torch.equal(a, b) for a, b in zip(state["student"], state["origin"], strict=True)]
@@ -211,3 +211,72 @@ def test_what_rotta_has_adapted_is_an_ordinary_model():
         adapter(x)
     merged = adapter.merged()
     assert torch.equal(adapter(STREAM[3]), merged(STREAM[3]))
+
+
+# MEMO ----------------------------------------------------------------------------------------------------------------
+
+
+class Mixed(Hand):
+    """Statistics of the views, unbiased, mixed into the source's by a fixed share, and not remembered."""
+
+    def __init__(self, net, share: float) -> None:
+        super().__init__(net, "source")
+        self.share = share
+
+    def _moments(self, name, x):
+        mean, var, of_batch, _ = super()._moments(name, x)
+        n, w, (batch_mean, batch_var) = x[:, 0].size, self.share, self.seen[name]
+        self.spread = n / (n - 1)
+        return (1 - w) * mean + w * batch_mean, (1 - w) * var + w * batch_var * self.spread, of_batch, w
+
+
+def marginal_entropy(z: np.ndarray) -> float:
+    p = softmax(z).mean(axis=0)
+    return -(p * np.log(p)).sum()
+
+
+def marginal_slope(z: np.ndarray) -> np.ndarray:
+    """∂H/∂p̄_k = −ln p̄_k − 1, a share 1/V of it to each view, through its softmax."""
+    p = softmax(z)
+    g = (-np.log(p.mean(axis=0)) - 1) / len(z)
+    return p * (g - (g * p).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+def test_memo_adapts_to_each_image_and_forgets_it(updates):
+    net, lr = make_net(sharpness=1.0), 0.05
+    adapter = steep.adapt(net, "memo", lr=lr, copies=4, updates=updates, alpha=0.0, seed=5)
+    generator = torch.Generator().manual_seed(5)
+    for x in STREAM[:3]:
+        x = x[:9]
+        views = augmix(x, torch.rand(9, updates * 4, NUMBERS, generator=generator, dtype=torch.float64), mirror=True)
+        logits, losses = adapter(x), []
+        for image, drawn, answer in zip(x, views, logits, strict=True):
+            hand = Hand(net, "source")
+            for some in drawn.split(4):
+                z = hand.logits(some)
+                grads, _ = hand.backward(some, marginal_slope(z))
+                hand.params = {name: p - lr * grads[name] for name, p in hand.params.items()}
+            losses.append(marginal_entropy(z))
+            assert_close(answer, hand.logits(image[None])[0])
+            assert np.abs(answer.numpy() - Hand(net, "source").logits(image[None])[0]).max() > 1e-3
+        assert_close(adapter.last.loss, np.mean(losses))
+        assert_params(adapter.model, Hand(net), ())
+
+
+def test_memo_slope_is_a_central_difference():
+    z, h = np.random.default_rng(0).normal(size=(4, 5)), 1e-6
+    for index in np.ndindex(z.shape):
+        step = np.zeros_like(z)
+        step[index] = h
+        numeric = (marginal_entropy(z + step) - marginal_entropy(z - step)) / (2 * h)
+        assert marginal_slope(z)[index] == pytest.approx(numeric, abs=1e-8)
+
+
+def test_memo_mixes_the_views_into_the_statistics():
+    """A share 1/17 of unbiased statistics: of the views, and of the image for its answer. The rate is next to none."""
+    net, x = make_net(), STREAM[0][:2]
+    answer = steep.adapt(net, "memo", lr=1e-12, copies=4)(x)
+    for image, row in zip(x, answer, strict=True):
+        assert_close(row, Mixed(net, 1 / 17).logits(image[None])[0], 1e-8)
+    assert steep.METHODS["memo"]() == steep.METHODS["memo"](lr=0.005, copies=32, updates=1, params="all")

@@ -17,6 +17,9 @@ from steep.errors import InputError
 
 GREY = (0.2989, 0.587, 0.114)  # how much red, green and blue weigh in brightness
 TAPS = 5  # of the blur
+MIDDLE = 128 / 255  # the grey beyond the edge of an image that AugMix has moved
+CHAINS, LONGEST = 3, 3  # of changes, in a view of AugMix
+NUMBERS = 7 + CHAINS * (1 + 3 * LONGEST)  # that a view of AugMix is made from
 
 
 @torch.no_grad()
@@ -30,8 +33,7 @@ def view(x: Tensor, generator: torch.Generator, *, edge: str = "border", blurred
     if x.ndim != 4:
         raise InputError(f"images: expected (B, C, H, W) for augmented views, got {tuple(x.shape)}")
     u = part(torch.rand((size(x), 10), generator=generator, device=x.device, dtype=x.dtype))
-    low = x.flatten(1).amin(dim=1).clamp_max(0).view(-1, 1, 1, 1)
-    span = x.flatten(1).amax(dim=1).clamp_min(1).view(-1, 1, 1, 1) - low
+    low, span = _range(x)
     x = jitter((x - low) / span, _between(u[:, :5], (0.6, 1.4), (0.7, 1.3), (0.5, 1.5), (-0.06, 0.06), (0.7, 1.3)))
     x = move(x, _affine(u[:, 5:9], x.shape[-2:]), edge=edge, margin=TAPS // 2 if blurred else 0)
     if blurred:
@@ -42,6 +44,73 @@ def view(x: Tensor, generator: torch.Generator, *, edge: str = "border", blurred
     if mirror:
         x = torch.where((u[:, 9] < 0.5).view(-1, 1, 1, 1), x.flip(-1), x)
     return x.clamp(0, 1) * span + low
+
+
+@torch.no_grad()
+def augmix(x: Tensor, u: Tensor, *, mirror: bool) -> Tensor:
+    """Give views (B, V, C, H, W) of images, by uniform numbers (B, V, NUMBERS): AugMix (arXiv:1912.02781).
+
+    A view is the image, shifted and perhaps mirrored, mixed with three chains of one to three changes each: contrast
+    or histogram made even, turned, solarised, sheared, shifted, posterised. The strengths are those of MEMO's code.
+    """
+    if x.ndim != 4:
+        raise InputError(f"images: expected (B, C, H, W) for augmented views, got {tuple(x.shape)}")
+    (low, span), shape = (each.repeat_interleave(u.shape[1], dim=0) for each in _range(x)), (*u.shape[:2], *x.shape[1:])
+    x, u = (x.repeat_interleave(u.shape[1], dim=0) - low) / span, u.flatten(0, 1)
+    most = [round(side / 8) for side in reversed(shape[-2:])]
+    across, down = ((u[:, i] * (2 * m + 1)).floor() - m for i, m in enumerate(most))
+    x = move(x, _matrix(across, down=down), edge="zeros")
+    if mirror:
+        x = torch.where((u[:, 2] < 0.5).view(-1, 1, 1, 1), x.flip(-1), x)
+    chains = x.repeat_interleave(CHAINS, dim=0)
+    lengths = u[:, 7 : 7 + CHAINS].reshape(-1) * LONGEST  # a chain of length l has changes 0 to floor(l)
+    draws = u[:, 7 + CHAINS :].reshape(len(chains), LONGEST, 3)
+    for i in range(LONGEST):
+        chains = torch.where((lengths >= i).view(-1, 1, 1, 1), change(chains, *draws[:, i].unbind(dim=1)), chains)
+    shares = -torch.log1p(-u[:, 4:7])  # exponential numbers, divided by their sum, are uniform shares
+    shares = (shares / shares.sum(dim=1, keepdim=True).clamp_min(1e-12)).view(-1, CHAINS, 1, 1, 1)
+    mixed = (shares * chains.view(len(x), CHAINS, *shape[2:])).sum(dim=1)
+    return (torch.lerp(mixed, x, u[:, 3].view(-1, 1, 1, 1)) * span + low).view(shape)
+
+
+def change(x: Tensor, kind: Tensor, strength: Tensor, sign: Tensor) -> Tensor:
+    """Change each image of [0, 1] in one of nine ways, by uniform numbers (B,)."""
+    height, width = x.shape[-2:]
+    kind, level = (9 * kind).floor(), 0.1 + 0.9 * strength
+    signed = torch.where(sign < 0.5, level, -level)
+    degrees, right, down = ((signed * most / 10).trunc() for most in (30, width / 3, height / 3))
+
+    def only(number: int, values: Tensor) -> Tensor:
+        return torch.where(kind == number, values, 0)
+
+    matrix = _matrix(
+        only(6, right), only(2, degrees) * math.pi / 180, only(4, 0.03 * signed), only(5, 0.03 * signed), only(7, down)
+    )
+    moved = (move(x - MIDDLE, matrix, edge="zeros") + MIDDLE).clamp(0, 1)
+    bright = x >= 1 - (25.6 * level).floor().view(-1, 1, 1, 1) / 256
+    least, most = x.amin(dim=(2, 3), keepdim=True), x.amax(dim=(2, 3), keepdim=True)
+    results = {
+        0: torch.where(most > least, (x - least) / torch.where(most > least, most - least, 1), x),
+        1: even_histogram(x),
+        3: torch.where(bright, 1 - x, x),
+        8: (255 * x / 16).floor() * 16 / 255,
+    }
+    for number, result in results.items():
+        moved = torch.where((kind == number).view(-1, 1, 1, 1), result, moved)
+    return moved
+
+
+def even_histogram(x: Tensor) -> Tensor:
+    """Let the 256 levels of each channel be about equally frequent, as PIL's `ImageOps.equalize` does."""
+    levels = (255 * x).round().clamp(0, 255).flatten(2)  # (B, C, H · W)
+    every = torch.arange(256, device=x.device, dtype=x.dtype).expand(*x.shape[:2], 256).contiguous()
+    upto = torch.searchsorted(levels.sort(dim=2).values, every, right=True)  # how many pixels are at most so bright
+    below = torch.cat([torch.zeros_like(upto[..., :1]), upto[..., :-1]], dim=2)
+    brightest = levels.amax(dim=2, keepdim=True).long()
+    step = torch.div(below.gather(2, brightest), 255, rounding_mode="floor")
+    table = torch.div(below + torch.div(step, 2, rounding_mode="floor"), step.clamp_min(1), rounding_mode="floor")
+    even = table.clamp(0, 255).gather(2, levels.long()).to(x.dtype) / 255
+    return torch.where((step > 0)[..., None], even.view(x.shape), x)
 
 
 def jitter(x: Tensor, strength: Tensor) -> Tensor:
@@ -104,6 +173,24 @@ def _affine(u: Tensor, shape: torch.Size) -> Tensor:
     """Turn by up to 15°, scale by up to a tenth, shift by up to an eighth of the side, in whole pixels: (B, 2, 3)."""
     angle, scale = _between(u, (-math.pi / 12, math.pi / 12), (0.9, 1.1)).unbind(dim=1)
     shift = _between(u[:, 2:], *((-n / 8, n / 8) for n in reversed(shape))).round()
-    turn = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()], dim=1).view(-1, 2, 2)
-    matrix = turn / scale.view(-1, 1, 1)
-    return torch.cat([matrix, -matrix @ shift[:, :, None]], dim=2)
+    turn = _matrix(torch.zeros_like(angle), angle)[:, :, :2] / scale.view(-1, 1, 1)
+    return torch.cat([turn, -turn @ shift[:, :, None]], dim=2)
+
+
+def _matrix(
+    right: Tensor,
+    angle: Tensor | float = 0.0,
+    shear_x: Tensor | float = 0.0,
+    shear_y: Tensor | float = 0.0,
+    down: Tensor | float = 0.0,
+) -> Tensor:
+    """Build the matrices (B, 2, 3) of `move` from a shift, an angle and shears."""
+    angle, shear_x, shear_y, down = (right.new_zeros(len(right)) + each for each in (angle, shear_x, shear_y, down))
+    rows = [angle.cos(), angle.sin() + shear_x, right, shear_y - angle.sin(), angle.cos(), down]
+    return torch.stack(rows, dim=1).view(-1, 2, 3)
+
+
+def _range(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the lowest value of each image, 0 at most, and how far its highest, 1 at least, is above it."""
+    low = x.flatten(1).amin(dim=1).clamp_max(0).view(-1, 1, 1, 1)
+    return low, x.flatten(1).amax(dim=1).clamp_min(1).view(-1, 1, 1, 1) - low

@@ -7,7 +7,7 @@ Where several ranks each hold a part of the batch (`core/dist/`), the numbers ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import torch
@@ -63,6 +63,11 @@ def part(values: Tensor) -> Tensor:
         return values
     start = sum(scope.counts[: scope.group.rank])
     return values[start : start + scope.counts[scope.group.rank]]
+
+
+def alone() -> AbstractContextManager[None]:
+    """Inside, this rank works by itself: for what concerns one image and no other."""
+    return within(None)
 
 
 @contextmanager

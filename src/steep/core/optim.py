@@ -36,7 +36,7 @@ def sgd(model: Classifier, lr: float, momentum: float, *, nesterov: bool = False
     """Gradient descent over the adapted parameters, with momentum."""
     params = list(model.adapted().values())
     optimizer = torch.optim.SGD(params, lr=lr, momentum=momentum, nesterov=nesterov and momentum > 0, fused=True)
-    for p in params:
+    for p in params if momentum else ():
         optimizer.state[p] = {"momentum_buffer": torch.zeros_like(p)}
     return optimizer
 
@@ -82,19 +82,26 @@ def worst_nearby(params: Sequence[nn.Parameter], radius: float) -> Iterator[None
     Inside, the parameters stand at w + ρ g/‖g‖ and their gradients are cleared; after, at w bit for bit. g is the
     gradient they hold on entry. A gradient taken inside is still there afterwards, for the optimiser.
     """
-    before = [p.detach().clone() for p in params]
     average_gradients(list(params))
-    with torch.no_grad():
-        grads: list[Tensor] = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
-        length = torch.stack(torch._foreach_norm(grads)).norm() + 1e-12
-        torch._foreach_add_(list(params), torch._foreach_mul(grads, radius / length))
-        for p in params:
-            p.grad = None
+    with brought_back(params):
+        with torch.no_grad():
+            grads: list[Tensor] = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+            length = torch.stack(torch._foreach_norm(grads)).norm() + 1e-12
+            torch._foreach_add_(list(params), torch._foreach_mul(grads, radius / length))
+            for p in params:
+                p.grad = None
+        yield
+
+
+@contextmanager
+def brought_back(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, weights may be moved; after, they are where they were, bit for bit."""
+    before = copied(weights)
     try:
         yield
     finally:
         with torch.no_grad():
-            torch._foreach_copy_(list(params), before)
+            torch._foreach_copy_(list(weights), before)
 
 
 def copied(weights: Iterable[Tensor]) -> list[Tensor]:

@@ -36,6 +36,7 @@ from steep.methods.energy import Energy
 from steep.methods.eta import Eta
 from steep.methods.infuse import Infuse
 from steep.methods.lame import Lame
+from steep.methods.memo import Memo
 from steep.methods.pl import PL
 from steep.methods.rdumb import RDumb
 from steep.methods.registry import METHODS, find, look_of, register, register_installed
@@ -51,7 +52,7 @@ from steep.methods.tent import Tent
 
 _PACKAGED: tuple[type[Method[Any]], ...] = (
     *(Source, BN, AlphaBN, Lame, T3A, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
-    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Energy, AEA, TEA, TeaFast, Infuse),
+    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Memo, Energy, AEA, TEA, TeaFast, Infuse),
 )
 for _method in _PACKAGED:
     register(_method)

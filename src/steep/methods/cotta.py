@@ -46,7 +46,7 @@ class Cotta(Method[CottaState]):
     keep: float = hyper(0.999, Real(least=0, most=1))  # a: share of the teacher in its average
     restore: float = hyper(0.01, Real(least=0, most=1))  # probability that a weight returns to its source value
     threshold: float = hyper(0.92, Real(least=0, most=1))  # confidence of the source below which views are averaged
-    views: int = hyper(32, Whole(least=1))  # of each image
+    copies: int = hyper(32, Whole(least=1))  # augmented copies of each image
     mirror: bool = hyper(True, Switch())  # whether a view may be mirrored; not for digits and letters
     params: Params = hyper("all", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
@@ -76,10 +76,10 @@ class Cotta(Method[CottaState]):
         with exchanged(list(state.model.adapted().values()), state.origin):
             sure = mean(state.model(x).softmax(dim=1).amax(dim=1))
         plain, total = state.model(x), 0.0
-        for _ in range(self.views):
+        for _ in range(self.copies):
             total = total + state.model(view(x, state.generator, blurred=True, mirror=self.mirror))
-        return torch.where(sure < self.threshold, total / self.views, plain)
+        return torch.where(sure < self.threshold, total / self.copies, plain)
 
     def passes(self, batch_size: int, images: int) -> float:
         """The student forward and backward; source, teacher and each view forward."""
-        return super().passes(batch_size, images) + 2 + self.views
+        return super().passes(batch_size, images) + 2 + self.copies
