@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import warnings
@@ -271,7 +270,7 @@ class Adapter:
         with self._lock:
             self._runner.settle()
             # copied here: pickle reads it when the lock is open again, and another thread may adapt meanwhile
-            return copy.deepcopy({name: value for name, value in vars(self).items() if name != "_lock"})
+            return arguments.deepcopy({name: value for name, value in vars(self).items() if name != "_lock"})
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         vars(self).update(saved)

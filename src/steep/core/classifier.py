@@ -23,7 +23,7 @@ from steep.errors import CheckpointError, FallbackWarning, InputError
 
 FAR = 1e3  # images lie in [0, 1], normalised ones within a few units of it: beyond this nothing is an image
 MOST_SHAPES = 8  # that one adapter compiles for
-FLEETING = "~"  # begins the name of a buffer that the model itself does not save
+FLEETING = "~"  # begins the name of a buffer that the model itself does not save, or that a forward has made
 MOST_PROGRAMS = 256  # that torch keeps of the forward pass, those of all adapters of the process counted together
 T = TypeVar("T")
 
@@ -64,7 +64,11 @@ class Classifier(nn.Module):
         self.batches = 0  # answered so far
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self._first_seen: dict[torch.Size, int] = {}  # in which batch
+        # every buffer there is before the first forward, and whether it has a value
+        self._declared = {path: buffer is not None for path, _, buffer in _buffers(net)}
         self._known_places: list[tuple[str, dict[str, Any], str]] | None = None
+        self._tables: list[dict[str, Any]] = []  # of buffers, one for each module
+        self._known_count = 0  # of buffers
 
     def check_images(self, x: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
         """Refuse what is no batch of images, and bring the rest to the model's device and dtype.
@@ -178,8 +182,8 @@ class Classifier(nn.Module):
     def moving(self) -> dict[str, Tensor]:
         """What may move: adapted parameters and every buffer, by the name it has in the caller's model.
 
-        One that the model does not save begins with FLEETING: it may be a grid for the image size at hand, say, which
-        is made anew, in another shape, when images of another size come.
+        One that the model does not save, or that a forward has made, begins with FLEETING: it may be a grid for the
+        image size at hand, say, which is made anew, in another shape, when images of another size come.
         """
         # looked up anew: a forward may put another tensor in a buffer's place
         return {path: tensors[name] for path, tensors, name in self._places() if tensors[name] is not None}
@@ -189,17 +193,31 @@ class Classifier(nn.Module):
         return [(tensors, name, tensors[name]) for _, tensors, name in self._places()]
 
     def _places(self) -> list[tuple[str, dict[str, Any], str]]:
-        if self._known_places is None:  # walking a large model takes longer than a small step of it
+        # walking a large model takes longer than a small step of it
+        if self._known_places is None or sum(map(len, self._tables)) != self._known_count:
+            self._tables = [module._buffers for module in self.net.modules()]
+            self._known_count = sum(map(len, self._tables))
             self._known_places = [
-                (FLEETING * (name in fleeting) + (f"{path}.{name}" if path else name), tensors, name)
-                for kind in ("_parameters", "_buffers")
+                (f"{path}.{name}" if path else name, module._parameters, name)
                 for path, module in self.net.named_modules()
-                for tensors, fleeting in [(getattr(module, kind), module._non_persistent_buffers_set)]
-                for name, tensor in tensors.items()
-                if tensor is not None and (kind == "_buffers" or tensor.requires_grad)
+                for name, parameter in module._parameters.items()
+                if parameter is not None and parameter.requires_grad
             ]
+            for path, module, _ in _buffers(self.net):
+                name = path.rpartition(".")[2]
+                steady = self._declared.get(path) and name not in module._non_persistent_buffers_set
+                self._known_places.append((path if steady else FLEETING + path, module._buffers, name))
             self._known_places.sort(key=lambda place: place[0].startswith(FLEETING))  # these may change shape: last
         return self._known_places
+
+    def put_back(self, slots: list[tuple[dict[str, Any], str, Tensor | None]]) -> None:
+        """Bring back the tensors of `slots()`, not their values; a buffer that was made since is gone again."""
+        before = {(id(tensors), name) for tensors, name, _ in slots}
+        for tensors, name, _ in self.slots():
+            if (id(tensors), name) not in before:
+                del tensors[name]
+        for tensors, name, tensor in slots:
+            tensors[name] = tensor  # a forward may have put another in its place
 
     def look_again(self) -> None:
         """Find anew what may move, after a choice of parameters."""
@@ -216,7 +234,11 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Bring back a snapshot, in place and bit for bit; what is fleeting, where it is still of that shape."""
+        """Bring back a snapshot, in place and bit for bit; what is fleeting, where it is still of that shape.
+
+        A buffer that a forward has made since is gone again, and one that it had made is there again. Only a module
+        that has remade one in another shape, for images of another size, keeps all that it has made.
+        """
         moving = self.moving()
         shapes, theirs = ({name: tuple(t.shape) for name, t in each.items()} for each in (moving, saved))
         apart = {name for name in shapes.keys() | theirs.keys() if shapes.get(name) != theirs.get(name)}
@@ -225,9 +247,27 @@ class Classifier(nn.Module):
         for name, tensor in moving.items():
             if name not in apart:
                 tensor.copy_(saved[name])
+        remade = {name.rpartition(".")[0] for name in apart if name in shapes and name in theirs}
+        for path, tensors, name in self._places():
+            declared = self._declared.get(path.removeprefix(FLEETING))
+            if path in moving and path not in saved and not declared and path.rpartition(".")[0] not in remade:
+                tensors[name] = None
+                if declared is None:
+                    del tensors[name]
+        for path in saved:
+            if path not in moving and path.rpartition(".")[0] not in remade:
+                self._make(path.removeprefix(FLEETING), saved[path])
+
+    def _make(self, path: str, values: Tensor) -> None:
+        """Make a buffer as a forward of the saved model did; a name that means something else is left alone."""
+        where, _, name = path.rpartition(".")
+        module = dict(self.net.named_modules()).get(where)
+        if module is not None and getattr(module, name, None) is None:
+            values = values.to(self.anchor().device, copy=True)
+            module.register_buffer(name, values, persistent=name not in module._non_persistent_buffers_set)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_compiled": None, "_known_places": None}
+        return {**vars(self), "_compiled": None, "_known_places": None, "_tables": []}
 
     def fingerprint(self) -> str:
         """Tell source models apart: names, shapes and a checksum of all weights that do not move."""
@@ -238,6 +278,13 @@ class Classifier(nn.Module):
                 rounded = p.detach().bfloat16().cpu().contiguous()  # so that every precision gives the same
                 crc = zlib.crc32(rounded.view(torch.uint8).numpy().tobytes(), crc)
         return f"{crc:08x}"
+
+
+def _buffers(net: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor | None]]:
+    """List every buffer with its path and its module, those without a value too."""
+    for path, module in net.named_modules():
+        for name, buffer in module._buffers.items():
+            yield f"{path}.{name}" if path else name, module, buffer
 
 
 def _own_memory(net: nn.Module) -> None:

@@ -49,11 +49,16 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor, when: Tensor | None 
 
 def backward(loss: Tensor) -> None:
     """Add to the gradients. Of several losses, each is best taken before the next is computed: it frees its memory."""
+    check_gradient(loss)
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+def check_gradient(loss: Tensor) -> None:
+    """Refuse a model that cannot be adapted by gradients."""
     if not loss.requires_grad:
         raise InputError(
             "model: its answer does not depend on what adapts. Does its forward run under no_grad or detach its logits?"
         )
-    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def update(optimizer: torch.optim.Optimizer, when: Tensor | None = None) -> None:

@@ -15,6 +15,7 @@ from steep.core.classifier import Classifier, SourceModel
 from steep.core.constraints import Real, Whole, hyper
 from steep.core.io.images import images_of
 from steep.core.method import Look, Moment, Need
+from steep.core.optim import check_gradient
 from steep.errors import InputError, SteepWarning
 from steep.methods.eta import Eta, EtaState
 
@@ -74,12 +75,14 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     params = list(model.adapted().values())
     total = [torch.zeros_like(p) for p in params]
     seen = count = 0
+    before = model.snapshot()
     if isinstance(batches, Tensor):
         raise InputError("source: expected batches of images, got one tensor. Give a list of them: [x]")
     for batch in batches:
         x, _ = model.check_images(images_of(batch), keep_bad=False)
         logits = model(x[: images - seen])
         loss = cross_entropy(logits, logits.detach().argmax(dim=1))
+        check_gradient(loss)
         for t, g in zip(total, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
             t += 0 if g is None else g**2  # a layer that the forward does not use
         seen, count = seen + len(logits), count + 1
@@ -87,4 +90,5 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
             break
     if not count:
         raise InputError("source: expected batches of images (B, C, H, W), got none")
+    model.restore(before)  # a model may count its calls
     return [t / count for t in total]

@@ -8,16 +8,18 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType, MethodType, NoneType
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from steep.errors import InputError, SteepWarning
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # its tables of parameters, parts and hooks, and its mode
 M = TypeVar("M", bound=nn.Module)
+T = TypeVar("T")
 _EMPTY = CellType()  # of a name that is not bound yet
 
 
@@ -41,8 +43,10 @@ def check_model(model: nn.Module) -> nn.Module:
     """Refuse what is no model, or has no weights yet."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise InputError("model: the layers of a TorchScript model cannot adapt. Give the nn.Module it was made from")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            what = f"{name} is a TorchScript module, whose layers" if name else "the layers of a TorchScript model"
+            raise InputError(f"model: {what} cannot adapt. Give the nn.Module it was made from")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if nn.parameter.is_lazy(tensor):
             raise InputError(f"model: {name} has no shape yet. Run a batch through the model once, before adapting it")
@@ -54,6 +58,8 @@ def check_model(model: nn.Module) -> nn.Module:
 def move_model(model: M, device: torch.device | str | None) -> M:
     """Bring a model to a device, or say why it cannot be there."""
     try:
+        if not isinstance(device, (torch.device, str, int, NoneType)):  # torch takes 3.5 for something else
+            raise TypeError("expected a device, its name or its number")
         return model.to(device)
     except (AssertionError, RuntimeError, TypeError) as error:  # torch's words for no GPU, no such one, no device
         if isinstance(error, torch.cuda.OutOfMemoryError):
@@ -94,14 +100,33 @@ def restored_if_refused(model: nn.Module) -> Iterator[None]:
         raise
 
 
+class _ComputedTensors(TorchFunctionMode):
+    """Inside, `deepcopy` copies the values of a tensor with a gradient's history, where torch would refuse.
+
+    Models have such tensors that keep their last features, or whose weights an old weight_norm computes.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            tensor, memo = args
+            return memo.setdefault(id(tensor), tensor.detach().clone())
+        return func(*args, **(kwargs or {}))
+
+
+def deepcopy(value: T) -> T:
+    """Copy a model, or what holds one, with the tensors that its last forward left behind."""
+    with _ComputedTensors():
+        return copy.deepcopy(value)
+
+
 def copy_model(model: M) -> M:
     """Make the private copy, or say why there can be none."""
     try:
-        twin = copy.deepcopy(model)
+        twin = deepcopy(model)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise InputError(
-            f"model: cannot be copied ({error}). torch's old weight_norm and spectral_norm are a common cause: use "
-            "those of torch.nn.utils.parametrizations, or remove them"
+            f"model: cannot be copied ({error}). Remove what copy.deepcopy cannot copy, or adapt it as it is, with "
+            "inplace=True"
         ) from error
     originals = {id(part) for part in (*model.modules(), *model.parameters(), *model.buffers())}
     if any(id(part) in originals for part in (*twin.modules(), *twin.parameters(), *twin.buffers())):

@@ -46,11 +46,12 @@ def lower(net: nn.Module, dtype: torch.dtype) -> None:
     """
     for module in net.modules():
         heavy = isinstance(module, (_ConvNd, nn.Linear))
-        for parameter in module.parameters(recurse=False):
+        for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad or is_norm(module):
                 if parameter.is_floating_point():
                     parameter.data = parameter.data.float()
-            elif heavy and parameter.dtype == torch.float32:
+            # a hook that computes the weight from another one, as the old spectral_norm, does it in float32
+            elif heavy and name in ("weight", "bias") and parameter.dtype == torch.float32:
                 parameter.data = parameter.data.to(dtype)
         if is_norm(module):
             for name, buffer in module.named_buffers(recurse=False):
@@ -65,7 +66,8 @@ def arrange(net: nn.Module, *, fast: bool) -> torch.memory_format:
             module.register_forward_pre_hook(_contiguous_on_cpu)
     if not fast:
         return torch.preserve_format
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    # `to` would refuse the five dimensions of a Conv3d
+    net._apply(lambda tensor: tensor.to(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor)  # type: ignore[no-untyped-call]
     return torch.channels_last
 
 

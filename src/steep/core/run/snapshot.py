@@ -106,8 +106,8 @@ class HostSnapshot:
                     value.restore(saved)
             else:
                 setattr(state, name, saved)
-        for tensors, name, tensor in self.slots:
-            tensors[name] = tensor  # a forward may have put another in its place
+        state.model.put_back(self.slots)
+        for _, _, tensor in self.slots:
             if isinstance(tensor, nn.Parameter):
                 tensor.requires_grad_(True)  # Ctrl-C may come where a method is about to ask for it again
         state.model.forget_gradients()
