@@ -55,14 +55,15 @@ def augmix(x: Tensor, u: Tensor, *, mirror: bool) -> Tensor:
     """
     if x.ndim != 4:
         raise InputError(f"images: expected (B, C, H, W) for augmented views, got {tuple(x.shape)}")
-    (low, span), shape = (each.repeat_interleave(u.shape[1], dim=0) for each in _range(x)), (*u.shape[:2], *x.shape[1:])
-    x, u = (x.repeat_interleave(u.shape[1], dim=0) - low) / span, u.flatten(0, 1)
+    shape = (*u.shape[:2], *x.shape[1:])
+    x, low, span = (_repeated(each, u.shape[1]) for each in (x, *_range(x)))
+    x, u = (x - low) / span, u.flatten(0, 1)
     most = [round(side / 8) for side in reversed(shape[-2:])]
     across, down = ((u[:, i] * (2 * m + 1)).floor() - m for i, m in enumerate(most))
     x = move(x, _matrix(across, down=down), edge="zeros")
     if mirror:
         x = torch.where((u[:, 2] < 0.5).view(-1, 1, 1, 1), x.flip(-1), x)
-    chains = x.repeat_interleave(CHAINS, dim=0)
+    chains = _repeated(x, CHAINS)
     lengths = u[:, 7 : 7 + CHAINS].reshape(-1) * LONGEST  # a chain of length l has changes 0 to floor(l)
     draws = u[:, 7 + CHAINS :].reshape(len(chains), LONGEST, 3)
     for i in range(LONGEST):
@@ -188,6 +189,11 @@ def _matrix(
     angle, shear_x, shear_y, down = (right.new_zeros(len(right)) + each for each in (angle, shear_x, shear_y, down))
     rows = [angle.cos(), angle.sin() + shear_x, right, shear_y - angle.sin(), angle.cos(), down]
     return torch.stack(rows, dim=1).view(-1, 2, 3)
+
+
+def _repeated(x: Tensor, times: int) -> Tensor:
+    """Repeat each image, the copies of one beside each other."""
+    return x[:, None].expand(-1, times, *x.shape[1:]).flatten(0, 1)
 
 
 def _range(x: Tensor) -> tuple[Tensor, Tensor]:
