@@ -14,6 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from benchmarks.rows import append
 from steep import provenance
 from steep.core.run.precision import half_precision
 
-METHODS = ("source", "bn", "tent", "sar", "energy", "tea", "tea-fast")
+METHODS = ("source", "bn", "tent", "sar", "energy", "tea", "tea-fast", "infuse")
 MODES: dict[str, dict[str, Any]] = {
     "float32": {},
     "bfloat16": {"precision": "bfloat16"},
@@ -57,6 +58,7 @@ def main(device: str = "cpu") -> None:
     parser.add_argument("--size", type=int, default=32, help="side of the images")
     parser.add_argument("--seconds", type=float, default=1.0, help="least time that a cell is measured for")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=NUMBER", help="hyper-parameters of tea")
+    parser.add_argument("--predict", choices=("before", "after"), help="answer so, not as the method does by itself")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     where = torch.device(told.device)
@@ -90,11 +92,13 @@ def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, A
             for method, mode in [(PLAIN, "float32"), *((m, mode) for m in told.methods for mode in told.modes)]:
                 chosen = hyper if method == "tea" else {}
                 warm = 5 if where.type == "cuda" or "compile" in mode else 1
-                seconds = timed(lambda: _made(name, method, mode, chosen, where), x, told.seconds, warm)  # noqa: B023
+                options = {} if told.predict is None else {"predict": told.predict}
+                adapter = partial(_made, name, method, mode, chosen | options, where)
+                seconds = timed(adapter, x, told.seconds, warm)
                 rate = batch / seconds["each"]
                 plain = plain or rate
                 low = half_precision(MODES[mode].get("precision", "float32"), x) is not None  # images are like weights
-                tflops = forward * passes(method, chosen, batch) / seconds["each"] / 1e12
+                tflops = forward * passes(method, chosen, batch, told.predict) / seconds["each"] / 1e12
                 ceiling = ceilings[torch.bfloat16 if low else torch.float32]
                 memory = provenance.peak_memory(where)
                 yield {
@@ -104,6 +108,7 @@ def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, A
                     "method": method,
                     "mode": mode,
                     "hyper": chosen,
+                    **options,
                     "images_per_s": round(rate, 1),
                     "over_plain": round(rate / plain, 3),
                     "ms": round(seconds["each"] * 1e3, 3),
@@ -155,10 +160,10 @@ def forward_flops(name: str, size: int) -> int:
     return counter.get_total_flops()
 
 
-def passes(method: str, hyper: dict[str, Any], batch: int) -> float:
+def passes(method: str, hyper: dict[str, Any], batch: int, predict: str | None = None) -> float:
     """Images that go through the model, forward or backward: frozen weights take no gradient, so the two cost alike."""
     made = steep.METHODS["tea" if method == PLAIN else method](**hyper)
-    answer = made.moves and made.predicts == "after"
+    answer = made.moves and (predict or made.predicts) == "after"
     return (made.passes(batch, batch) + answer) * batch
 
 

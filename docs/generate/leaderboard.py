@@ -1,0 +1,104 @@
+"""The leaderboard: every method in every situation that was measured, from stored rows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import method_page
+from steep.bench.rows import read
+from steep.methods import METHODS, SOURCE
+
+RESULTS = Path(__file__).parents[2] / "results"
+MODEL = {"data": "cifar10-c", "model": "wrn-28-10", "severity": 5, "batch_size": 200, "precision": "bfloat16"}
+# a situation: what its rows have in common. All rows of one are answers of the same weights to the same images.
+SITUATIONS: dict[str, dict[str, Any]] = {
+    "reset": MODEL | {"protocol": "reset", "limit": 2000},
+    "continual": MODEL | {"protocol": "continual", "limit": 1000},
+    "mixed": MODEL | {"protocol": "mixed", "limit": 1000},
+    "label shift": MODEL | {"protocol": "label-shift", "limit": 1000},
+    "CIFAR-100-C": MODEL | {"data": "cifar100-c", "protocol": "reset", "limit": 2000},
+    "batches of 1": MODEL | {"protocol": "reset", "batch_size": 1, "limit": 60},
+    "batches of 16": MODEL | {"protocol": "reset", "batch_size": 16, "limit": 500},
+}
+FILES = (
+    "leaderboard-h200",
+    "cifar10-c-2000-h200",
+    "cifar10-c-tuned-2000-h200",
+    "continual-1000-h200",
+    "mixed-1000-h200",
+    "label-shift-1000-h200",
+)
+RANKED = ("reset", "continual", "mixed", "label shift")  # situations that every method was measured in
+
+Line = tuple[str, str]  # (label, setting)
+
+
+@cache
+def accuracies() -> dict[str, dict[Line, float]]:
+    """Mean percent over the shifts, by situation and line; only of lines that have every shift."""
+    values: dict[str, dict[Line, dict[str, float]]] = {name: {} for name in SITUATIONS}
+    for file in FILES:
+        for row in read(RESULTS / f"{file}.jsonl"):
+            spec = row["spec"]
+            for name, common in SITUATIONS.items():
+                if spec["seed"] == 0 and all(spec.get(key) == value for key, value in common.items()):
+                    line = spec["label"] or spec["method"], spec["setting"]
+                    values[name].setdefault(line, {})[spec["shift"]] = 100 * row["accuracy"]
+    means: dict[str, dict[Line, float]] = {}
+    for name, lines in values.items():
+        shifts = max(map(len, lines.values()), default=0)
+        means[name] = {line: statistics.mean(v.values()) for line, v in lines.items() if len(v) == shifts}
+    return means
+
+
+def mean_rank(line: Line) -> float | None:
+    """Mean place over the situations that every method was measured in; 1 is the first in all of them."""
+    places = []
+    for name in RANKED:
+        values = accuracies()[name]
+        if line not in values:
+            return None
+        places.append(1 + sum(other > values[line] for other in values.values()))
+    return statistics.mean(places)
+
+
+def least_gain(line: Line) -> tuple[float, str]:
+    """The situation in which a line is worst beside the model without adaptation, and by how much."""
+    gains = [
+        (values[line] - values[(SOURCE, "paper")], name)
+        for name, values in accuracies().items()
+        if line in values and (SOURCE, "paper") in values
+    ]
+    return min(gains)
+
+
+def table() -> str:
+    """A line for each method, the best mean rank first; the best of each situation is bold."""
+    means = {name: values for name, values in accuracies().items() if values}
+    lines = sorted({line for values in means.values() for line in values}, key=lambda line: mean_rank(line) or 99)
+    rows = ["| method | mean rank | " + " | ".join(means) + " | least gain | passes |"]
+    rows.append("|---|" + "---:|" * (len(means) + 1) + "---|---:|")
+    for line in lines:
+        label, setting = line
+        method = label.removesuffix(" mirrored")
+        if method not in METHODS:
+            continue
+        cells = [_cell(values, line) for values in means.values()]
+        gain, where = least_gain(line)
+        least = "–" if label == SOURCE else f"{gain:+.1f} ({where})".replace("-", "−", 1)
+        passes = method_page.passes(METHODS[method]) + label.endswith(" mirrored")
+        rank = mean_rank(line)
+        name = f"[{label}](methods.md#{method})" + (" (tuned)" if setting == "tuned" else "")
+        head = "–" if rank is None else f"{rank:.1f}"
+        rows.append(f"| {name} | {head} | " + " | ".join(cells) + f" | {least} | {passes:.3g} |")
+    return "\n".join(rows)
+
+
+def _cell(values: Mapping[Line, float], line: Line) -> str:
+    if line not in values:
+        return "–"
+    return f"**{values[line]:.1f}**" if values[line] == max(values.values()) else f"{values[line]:.1f}"
