@@ -12,12 +12,14 @@ from pathlib import Path
 
 import choosing_table
 import example_page
+import leaderboard
 import method_page
 import streams_table
 
 DOCS = Path(__file__).parents[1]
 PARTS = {
     "choosing": choosing_table.table,
+    "leaderboard": leaderboard.table,
     "methods": method_page.methods,
     "examples": example_page.examples,
     "streams": streams_table.table,
