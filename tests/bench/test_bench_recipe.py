@@ -36,8 +36,8 @@ COUNTS = {
     "digits-mixed": 7,
     "gradual": 15,
     "label-shift": 225,
-    "leaderboard": 480,  # 15 × (26 lines + 6 tuned)
-    "leaderboard-cifar100": 480,
+    "leaderboard": 540,  # 15 × (30 lines + 6 tuned)
+    "leaderboard-cifar100": 540,
     "mixed": 15,
     "pacs-128": 132,  # 12 pairs × 11 methods
     "table-1-cifar10": 1140,  # (15 × 5 + clean) × 15

@@ -25,14 +25,18 @@ def energy(logits: Tensor, labels: Tensor | None = None) -> Tensor:
 
 def entropy(logits: Tensor) -> Tensor:
     """Shannon entropy, in nats, of each image's softmax prediction."""
-    return soft_cross_entropy(logits, logits)
+    log_p = widen(logits).log_softmax(dim=1)
+    return -(log_p.exp() * _finite(log_p)).sum(dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy −Σ_k q_k log p_k of each image's prediction p to the prediction q that other logits make."""
     log_p = widen(logits).log_softmax(dim=1)
-    finite = log_p.masked_fill(log_p.isneginf(), 0)  # a class ruled out, by a logit of −inf, adds 0 · log 0 = 0
-    return -(widen(targets).softmax(dim=1) * finite).sum(dim=1)
+    return -(widen(targets).softmax(dim=1) * _finite(log_p)).sum(dim=1)
+
+
+def _finite(log_p: Tensor) -> Tensor:
+    return log_p.masked_fill(log_p.isneginf(), 0)  # a class ruled out, by a logit of −inf, adds 0 · log 0 = 0
 
 
 def symmetric_cross_entropy(logits: Tensor, others: Tensor) -> Tensor:

@@ -70,6 +70,10 @@ class T3A(Method[T3AState]):
         likeness = widen(features @ normalize(supports.sum(dim=1), dim=1).T)
         return (likeness + 0 * logits.amax(dim=1, keepdim=True)).masked_fill(logits.isneginf(), -torch.inf)
 
+    def repeats(self, state: T3AState, x: Tensor) -> bool:
+        """Once there are prototypes."""
+        return state.supports is not None
+
     def start(self, head: nn.Linear) -> tuple[Tensor, Tensor]:
         """Take the weights of each class for the features of an image."""
         weights = widen(head.weight)
