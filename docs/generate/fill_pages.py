@@ -12,6 +12,7 @@ from pathlib import Path
 
 import choosing_table
 import example_page
+import held_out_table
 import leaderboard
 import method_page
 import streams_table
@@ -19,6 +20,7 @@ import streams_table
 DOCS = Path(__file__).parents[1]
 PARTS = {
     "choosing": choosing_table.table,
+    "held-out": held_out_table.table,
     "leaderboard": leaderboard.table,
     "methods": method_page.methods,
     "examples": example_page.examples,
