@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -153,6 +155,47 @@ def test_what_is_no_device() -> None:
     said = refused(device={})
     assert said.startswith("device: the model cannot be brought to {} (")
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("value", [3.5, b"cpu", torch.tensor(0), np.float32(0), ["cpu"]])
+def test_torch_takes_some_of_these_for_no_device_at_all(value: Any) -> None:
+    assert refused(device=value).endswith("(expected a device, its name or its number)")
+
+
+@pytest.mark.parametrize("value", [["normm"], ["norm", "lienar"], ("norm", "all"), {""}])
+def test_kinds_of_layers_are_known_before_there_is_a_model(value: Any) -> None:
+    with pytest.raises(InputError, match=r"tent: params: expected .*norm, conv, linear, embedding.*, got "):
+        Tent(params=value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Free(Tent):
+    """Has a hyper-parameter without a constraint."""
+
+    name: ClassVar = "free"
+    extra: Any = None
+
+
+PLAIN = [
+    (Fraction(1, 2), 0.5),
+    ((np.float32(0.5), 2), (0.5, 2)),
+    ([np.int64(3), [np.bool_(True), None]], [3, [True, None]]),
+    ({"a": np.float64(0.25), "b": {"c": np.str_("d")}}, {"a": 0.25, "b": {"c": "d"}}),
+]
+
+
+@pytest.mark.parametrize(("value", "stored"), PLAIN)
+def test_a_setting_without_a_constraint_becomes_plain_data(value: object, stored: object, tmp_path: Path) -> None:
+    adapter = steep.adapt(net(), Free(extra=value))
+    assert repr(adapter.method.extra) == repr(stored)
+    adapter.save(tmp_path / "state")
+    assert steep.resume(tmp_path / "state", net(), Free(extra=stored))(X).isfinite().all()
+
+
+@pytest.mark.parametrize("value", [{1, 2}, 1j, b"x", np.zeros(2), torch.zeros(2), print, [(0, {1})], {"a": object()}])
+def test_and_what_cannot_be_saved_is_refused_at_once(value: object) -> None:
+    with pytest.raises(InputError, match=r"free: extra: expected None, yes or no, a number, a text, or lists, "):
+        Free(extra=value)
 
 
 def test_fields_of_a_method_of_ones_own_are_checked_where_they_declare_it() -> None:

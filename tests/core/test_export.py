@@ -125,6 +125,52 @@ def test_a_layer_that_runs_twice_has_no_statistics_to_fix():
     torch.testing.assert_close(fixed.merged()(x), answer(fixed, x))
 
 
+HOOKS = {
+    "before a BatchNorm": lambda model: model[1].register_forward_pre_hook(lambda layer, args: (2 * args[0] + 1,)),
+    "after a BatchNorm": lambda model: model[1].register_forward_hook(lambda layer, args, out: 2 * out),
+    "before the model": lambda model: model.register_forward_pre_hook(lambda layer, args: (0.5 * args[0],)),
+    "after the model": lambda model: model.register_forward_hook(lambda layer, args, out: out + 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:images. their scale")
+@pytest.mark.parametrize("n", [40, 5])
+@pytest.mark.parametrize("method", ["source", "bn", "tent", "alpha-bn"])
+@pytest.mark.parametrize("where", HOOKS)
+def test_hooks_of_the_user_stay_and_count(where, method, n):
+    model, x = net("batch"), images(n)
+    HOOKS[where](model)
+    adapter = steep.adapt(model, method)
+    adapter(x)
+    module = adapter.merged(x)
+    torch.testing.assert_close(module(x), answer(adapter, x), atol=1e-4, rtol=1e-4)
+    for ours, theirs in zip(module.modules(), model.modules(), strict=True):
+        assert list(ours._forward_hooks.values()) == list(theirs._forward_hooks.values())
+        assert list(ours._forward_pre_hooks.values()) == list(theirs._forward_pre_hooks.values())
+
+
+def test_a_hook_that_only_looks_is_no_reason_to_refuse():
+    model, seen = net("batch"), []
+    model[1].register_forward_hook(lambda layer, args, out: seen.append(out.shape))
+    adapter = steep.adapt(model, "tent")
+    adapter(images(5))
+    assert adapter.merged([images(5), images(7)])(images(5)).shape == (5, 5)
+
+
+@pytest.mark.parametrize("kind", ["reads what comes in", "came later"])
+def test_a_hook_that_would_answer_otherwise_in_an_ordinary_module_is_refused(kind):
+    """Below 16 images the layer gets features in other units, and a hook of the user's would see these."""
+    model, x = net("batch"), images(5)
+    if kind == "reads what comes in":
+        model[1].register_forward_hook(lambda layer, args, out: out + args[0])
+    adapter = steep.adapt(model, "tent")
+    if kind == "came later":
+        adapter.model[1].register_forward_pre_hook(lambda layer, args: (2 * args[0] + 1,))
+    adapter(x)
+    with pytest.raises(InputError, match=r"merged: .* hook of 1 \(BatchNorm2d\)"):
+        adapter.merged(x)
+
+
 def test_no_memory_is_shared_with_the_adapter():
     adapter = adapted("batch", "tent")
     module = adapter.merged(images())

@@ -1,4 +1,4 @@
-"""Which pictures of a folder are found, and what their folders say."""
+"""Which pictures of a folder are found, what their folders say, and that hostile ones start nothing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from PIL import Image
 import steep
 from steep.cli import main
 from steep.errors import DataError
+from steep.pictures import FORMATS
 from steep.predicting import Predictions, open_pictures, predict
 
 
@@ -148,6 +149,59 @@ def test_a_damaged_picture_of_any_format_has_a_row_that_says_so(form: str, folde
     )
     assert len(predictions.rows) == 12 + 3 + 80
     assert {"a/cut.png", "a/flags.png"} <= set(predictions.unreadable)
+
+
+HOSTILE = {  # what Pillow gives to a program, to another library, or opens a second time: Image.OPEN's names
+    "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n0 0 8 8 rectfill\nshowpage\n%%EOF\n",
+    "WMF": b"\xd7\xcd\xc6\x9a\0\0" + bytes(40),
+    "BUFR": b"BUFR" + bytes(60),
+    "GRIB": b"GRIB\0\0\0\1" + bytes(60),
+    "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(60),
+    "FITS": b"SIMPLE  =                    T" + bytes(2850),
+    "MPEG": b"\0\0\1\xb3" + bytes(60),
+    "PSD": b"8BPS\0\1" + bytes(60),
+}
+WRITTEN = ("ICO", "ICNS", "PCX", "TGA", "SGI", "SPIDER", "DDS")  # and these it can write itself
+
+
+def hostile(form: str) -> bytes:
+    if form in HOSTILE:
+        return HOSTILE[form]
+    data = io.BytesIO()
+    Image.fromarray(np.zeros((16, 16), np.uint8)).convert("F" if form == "SPIDER" else "RGB").save(data, form)
+    return data.getvalue()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which plug-ins outside the list of formats were asked about a file."""
+    Image.init()
+    names: list[str] = []
+    for form in set(Image.OPEN) - set(FORMATS):
+
+        def accept(prefix: bytes, form: str = form) -> bool:
+            names.append(form)
+            return False
+
+        monkeypatch.setitem(Image.OPEN, form, (Image.OPEN[form][0], accept))
+    return names
+
+
+@pytest.mark.parametrize("form", [*HOSTILE, *WRITTEN])
+def test_no_plug_in_that_starts_a_program_is_asked_about_a_hostile_picture(
+    form: str, folder: Path, asked: list[str]
+) -> None:
+    (folder / "a" / "holiday.jpg").write_bytes(hostile(form))
+    (folder / "b" / f"honest.{form.lower()}").write_bytes(hostile(form))
+    with pytest.raises(OSError, match="cannot identify"):
+        Image.open(folder / "a" / "holiday.jpg").close()
+    assert form in asked  # by Pillow itself
+    asked.clear()
+    model = steep.models.build("wrn-10-1", 3, in_channels=1)
+    predictions = predict(model, open_pictures(folder), "source", classes="abc", channels=1)
+    assert "a/holiday.jpg" in predictions.unreadable
+    assert len(predictions.rows) >= 13
+    assert not asked
 
 
 def test_ctrl_c_keeps_what_was_answered(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -242,7 +242,7 @@ class Adapter:
         saving.save(self.state_dict(), Path(path))
 
     def merged(self, images: Tensor | Iterable[Any] | None = None) -> nn.Module:
-        """Give the adapted model as an ordinary module: a copy of the caller's class, in eval mode, without hooks.
+        """Give the adapted model as an ordinary module: of the caller's class, in eval mode, without our hooks.
 
         Methods that normalise each batch by its own statistics (bn, tent, tea, …) need `images`, a batch or several,
         to fix the statistics of BatchNorm layers by: on that batch the module then answers as the adapter does. A

@@ -67,8 +67,7 @@ class Classifier(nn.Module):
         # every buffer there is before the first forward, and whether it has a value
         self._declared = {path: buffer is not None for path, _, buffer in _buffers(net)}
         self._known_places: list[tuple[str, dict[str, Any], str]] | None = None
-        self._tables: list[dict[str, Any]] = []  # of buffers, one for each module
-        self._known_count = 0  # of buffers
+        self._tables: list[tuple[dict[str, Any], int]] = []  # of buffers, of each module, with their number
 
     def check_images(self, x: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
         """Refuse what is no batch of images, and bring the rest to the model's device and dtype.
@@ -79,15 +78,15 @@ class Classifier(nn.Module):
         like = self.anchor()
         if not isinstance(x, Tensor):
             raise InputError(f"images: expected a torch.Tensor (B, C, H, W), got {type(x).__name__}")
-        if x.is_meta or x.layout != torch.strided:
-            raise InputError(f"images: expected a dense tensor with values, got a {x.device} {x.layout} one")
+        if x.is_meta or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if x.is_nested else f"{x.device} {x.layout}"
+            raise InputError(f"images: expected a dense tensor with values, got a {kind} one")
         if x.ndim not in (4, 5):
             hint = " One image? Give it a batch of its own: x[None]." if x.ndim == 3 else ""
             raise InputError(f"images: expected (B, C, H, W), got {tuple(x.shape)}.{hint}")
-        if not x.is_floating_point():
-            raise InputError(
-                f"images: expected floating point in [0, 1], got {x.dtype}. Convert first: x.float() / 255."
-            )
+        if not x.is_floating_point() or x.dtype.itemsize == 1:  # torch has few operations on eight bits
+            fix = "x.real" if x.is_complex() else "x.float()" if x.is_floating_point() else "x.float() / 255"
+            raise InputError(f"images: expected floating point in [0, 1], got {x.dtype}. Convert first: {fix}.")
         if x.numel() == 0:
             raise InputError(f"images: expected at least one, got the shape {tuple(x.shape)}")
         x = x.detach()
@@ -194,9 +193,8 @@ class Classifier(nn.Module):
 
     def _places(self) -> list[tuple[str, dict[str, Any], str]]:
         # walking a large model takes longer than a small step of it
-        if self._known_places is None or sum(map(len, self._tables)) != self._known_count:
-            self._tables = [module._buffers for module in self.net.modules()]
-            self._known_count = sum(map(len, self._tables))
+        if self._known_places is None or any(len(table) != count for table, count in self._tables):
+            self._tables = [(module._buffers, len(module._buffers)) for module in self.net.modules()]
             self._known_places = [
                 (f"{path}.{name}" if path else name, module._parameters, name)
                 for path, module in self.net.named_modules()
@@ -234,10 +232,9 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Bring back a snapshot, in place and bit for bit; what is fleeting, where it is still of that shape.
+        """Bring back a snapshot, in place and bit for bit, without buffers that a forward has made since.
 
-        A buffer that a forward has made since is gone again, and one that it had made is there again. Only a module
-        that has remade one in another shape, for images of another size, keeps all that it has made.
+        Only a module that has remade one in another shape, for images of another size, keeps what it has made.
         """
         moving = self.moving()
         shapes, theirs = ({name: tuple(t.shape) for name, t in each.items()} for each in (moving, saved))
@@ -351,6 +348,9 @@ def as_logits(output: Any) -> Tensor:
             "model output: expected a Tensor, a tuple that starts with one, a dict with 'logits' or an object "
             f"with .logits, got {type(output).__name__}"
         )
+    if not logits.is_floating_point() or logits.is_nested or logits.layout != torch.strided:
+        kind = "a nested one" if logits.is_nested else f"a {logits.layout} one of {logits.dtype}"
+        raise InputError(f"model output: expected a dense tensor of floating-point logits (B, K), got {kind}")
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise InputError(
             f"model output: expected logits (B, K) with K ≥ 2 classes, got {tuple(logits.shape)}. "

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from steep.core.layers import KINDS
 from steep.errors import either
 
 _KEY, _LATER = "constraint", "added_later"  # of a dataclass field's metadata
@@ -60,26 +61,40 @@ def added_later(settings: type) -> set[str]:
 
 
 def constraints_of(settings: type) -> dict[str, Constraint]:
-    """Find the constraint of each field; without one it may be anything.
+    """Find the constraint of each field; without one it may be any plain data.
 
     A subclass that only changes a default keeps the constraint.
     """
     constraints: dict[str, Constraint] = {}
+    names = {field.name for field in dataclasses.fields(settings) if field.init}  # without what a class declares
     for each in reversed(settings.__mro__):
         for field in vars(each).get("__dataclass_fields__", {}).values():
-            if field.init:
-                constraints[field.name] = field.metadata.get(_KEY) or constraints.get(field.name, Anything())
+            if field.name in names:
+                constraints[field.name] = field.metadata.get(_KEY) or constraints.get(field.name, Plain())
     return constraints
 
 
-class Anything(Constraint):
-    """Any value; a number of NumPy becomes one of Python, which can be saved."""
+class Plain(Constraint):
+    """Any value that can be saved; numbers of NumPy, and fractions, become numbers of Python.
 
-    expected = "anything"
+    >>> Plain().check("range", (np.float32(0.5), 2))
+    (0.5, 2)
+    """
+
+    expected = "None, yes or no, a number, a text, or lists, tuples and tables of these"
 
     def normalise(self, value: Any) -> Any:
-        """Take it as it is."""
-        return value.item() if isinstance(value, numbers.Number) and hasattr(value, "item") else value
+        """Take plain data, leaf by leaf."""
+        value = value.item() if isinstance(value, np.generic) else value
+        if value is None or isinstance(value, (str, int, float)):
+            return value
+        if isinstance(value, numbers.Real):
+            return float(value)
+        if type(value) in (list, tuple):
+            return type(value)(map(self.normalise, value))
+        if type(value) is dict and all(isinstance(key, (str, int)) for key in value):
+            return {key: self.normalise(each) for key, each in value.items()}
+        raise ValueError
 
 
 class Real(Constraint):
@@ -202,7 +217,10 @@ class Layers(Constraint):
     ('norm', 'linear')
     """
 
-    expected = '"norm", "all", layer kinds such as ["norm", "linear"], or a regular expression over parameter names'
+    expected = (
+        f'"norm", "all", layer kinds such as ["norm", "linear"] (there are {", ".join(KINDS)}), '
+        "or a regular expression over parameter names"
+    )
 
     def normalise(self, value: Any) -> str | tuple[str, ...]:
         """Take a text that compiles, or several kinds of layers; those of a set are sorted."""
@@ -211,9 +229,10 @@ class Layers(Constraint):
                 return str(re.compile(value).pattern)
             except re.error as error:
                 raise ValueError from error
-        if not isinstance(value, Collection) or not value or not all(isinstance(kind, str) for kind in value):
+        kinds = tuple(value) if isinstance(value, Collection) else ()
+        if not kinds or not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
             raise ValueError
-        return tuple(sorted(value) if isinstance(value, (set, frozenset)) else value)
+        return tuple(map(str, sorted(kinds) if isinstance(value, (set, frozenset)) else kinds))
 
 
 class Kind(Constraint):
@@ -234,4 +253,4 @@ class Kind(Constraint):
         return value
 
 
-TEXT, TABLE = Kind(str, "a text"), Kind(dict, "a table")
+TEXT, TABLE, ANYTHING = Kind(str, "a text"), Kind(dict, "a table"), Kind(object, "anything", optional=True)

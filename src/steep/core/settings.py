@@ -7,7 +7,7 @@ from typing import Any, Self, get_args
 
 import torch
 
-from steep.core.constraints import Choice, Switch, Whole, constraints_of, hyper
+from steep.core.constraints import ANYTHING, Choice, Switch, Whole, constraints_of, hyper
 from steep.core.dist.group import Distributed
 from steep.core.method import Method, Moment
 from steep.core.run.precision import PRECISIONS
@@ -50,12 +50,12 @@ class Behaviour(_Options):
 class Execution(_Options):
     """How and where it is computed. The results stay the same up to rounding; `steep.resume` may choose anew."""
 
-    device: torch.device | str | None = None
+    device: torch.device | str | None = hyper(None, ANYTHING)  # checked where the model is brought to it
     compile: bool = hyper(False, Switch())
     graph: bool = hyper(False, Switch())
     recompute: bool = hyper(False, Switch())
     inplace: bool = hyper(False, Switch())
-    distributed: Distributed = False
+    distributed: Distributed = hyper(False, ANYTHING)
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""

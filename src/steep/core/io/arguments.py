@@ -101,10 +101,7 @@ def restored_if_refused(model: nn.Module) -> Iterator[None]:
 
 
 class _ComputedTensors(TorchFunctionMode):
-    """Inside, `deepcopy` copies the values of a tensor with a gradient's history, where torch would refuse.
-
-    Models have such tensors that keep their last features, or whose weights an old weight_norm computes.
-    """
+    """Inside, `deepcopy` copies computed tensors, which torch refuses: kept features, weights of an old weight_norm."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.__deepcopy__ and not args[0].is_leaf:

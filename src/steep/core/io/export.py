@@ -1,4 +1,4 @@
-"""The adapted model as an ordinary module: no hooks, no adapter, ready for torch.export, ONNX or a file.
+"""The adapted model as an ordinary module: no adapter, no hooks but the caller's, ready for export or a file.
 
 What a method moved is kept as it is: parameters, and with dua the running statistics. Batch statistics are another
 matter. Under bn, tent, tea and most others a BatchNorm answers by the batch it sees, and an ordinary module in eval
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from steep.core.classifier import Classifier
+from steep.core.classifier import Classifier, as_logits
 from steep.core.io.arguments import copy_model
 from steep.core.io.images import explain_forward_error, images_of
-from steep.core.layers import batch_norms, mixing_of, use_source_statistics
+from steep.core.layers import batch_norms, mixing_of, mixtures, use_source_statistics
+from steep.core.losses import widen
 from steep.core.run import precision
 from steep.errors import InputError
 
@@ -33,8 +34,7 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
     """
     twin = copy_model(model)
     layers = [layer for layer in batch_norms(twin.net) if mixing_of(layer) and layer.running_mean is not None]
-    if layers:
-        _measure(twin, layers, images, keep_bad)
+    answers = _measure(twin, layers, images, keep_bad) if layers else []
     net = twin.net
     use_source_statistics(net)
     for module in net.modules():
@@ -48,13 +48,17 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
             tensor.data = tensor.data.float()
     if model.layout is torch.channels_last:
         net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    return net.requires_grad_(False).eval()
+    net.requires_grad_(False).eval()
+    hooked = [layer for layer in layers if layer._forward_hooks or layer._forward_pre_hooks]  # by the caller
+    if hooked and len(answers) == 1 and model.low is None:
+        _check_hooks(net, hooked, *answers[0])
+    return net
 
 
 def _measure(
     model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Any] | None, keep_bad: bool
-) -> None:
-    """Put into the running statistics what the layers normalise these images by.
+) -> list[tuple[Tensor, Tensor]]:
+    """Put into the running statistics what the layers normalise these images by; give the first batches and answers.
 
     One forward tells it for all layers, since each sees what the ones before it made of the same batch. Several
     batches are averaged by their number of images. A layer that runs twice in one forward normalises by other
@@ -67,34 +71,40 @@ def _measure(
         )
     sums = {layer: [torch.zeros_like(t) for t in _running(layer)] for layer in layers}
     seen: dict[nn.Module, int] = dict.fromkeys(layers, 0)
-    ran: set[nn.Module] = set()  # in this forward
-
-    def look(layer: Any, args: tuple[Tensor, ...]) -> None:
-        if layer in ran:
-            raise InputError(_shared(model.net, layer))
-        ran.add(layer)
-        seen[layer] += len(args[0])
-        for total, measured in zip(sums[layer], mixing_of(layer).statistics(layer, args[0]), strict=True):  # type: ignore[union-attr]
-            total += len(args[0]) * measured
-
-    # before the hook that mixes statistics for small batches: it changes what the layer sees
-    hooks = [layer.register_forward_pre_hook(look, prepend=True) for layer in layers]
-    model.compile_forward = False  # a compiled forward would have to be compiled again for the hooks
+    answers: list[tuple[Tensor, Tensor]] = []
+    model.compile_forward = False  # a compiled forward tells nothing
     for batch in [images] if isinstance(images, Tensor) else images:
         x, good = model.check_images(images_of(batch), keep_bad=keep_bad)
         x = x if good is None else x[good]
-        ran.clear()
-        if len(x):
-            with explain_forward_error(x):
-                model(x)
-    for hook in hooks:
-        hook.remove()
+        if not len(x):
+            continue
+        with explain_forward_error(x), mixtures(model.net) as statistics:
+            answers = [*answers[:1], (x, model(x))]
+        for layer, *measured in statistics:
+            if sum(each is layer for each, *_ in statistics) > 1:
+                raise InputError(_shared(model.net, layer))
+            seen[layer] += len(x)
+            for total, value in zip(sums[layer], measured, strict=True):
+                total += len(x) * value
     if not any(seen.values()):
         raise InputError("merged: expected images to measure statistics on, got none")
     for layer in layers:
         if seen[layer]:  # a layer that no image reaches keeps what it has
             for running, total in zip(_running(layer), sums[layer], strict=True):
                 running.copy_(total / seen[layer])
+    return answers
+
+
+def _check_hooks(net: nn.Module, hooked: list[_BatchNorm], x: Tensor, answer: Tensor) -> None:
+    """Refuse hooks of the caller's that see other features in an adapter, and so change the answer in another way."""
+    scale = float(answer.abs().max())
+    if not torch.allclose(widen(as_logits(net(x))), answer, rtol=1e-2, atol=1e-2 * scale, equal_nan=True):
+        name = next(name for name, module in net.named_modules() if module is hooked[0])
+        raise InputError(
+            f"merged: with the hook of {name} ({type(hooked[0]).__name__}) an ordinary module answers differently from "
+            "the adapter, which gives that layer its features in other units where it mixes statistics. Remove the "
+            "hook, or keep the adapter (adapter.save(path), steep.resume)"
+        )
 
 
 def _shared(net: nn.Module, layer: nn.Module) -> str:
