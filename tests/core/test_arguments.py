@@ -16,7 +16,7 @@ from torch import nn
 import steep
 from nets import images
 from steep.core.constraints import Real, hyper
-from steep.errors import InputError
+from steep.errors import InputError, UnknownNameError
 from steep.methods.tent import Tent
 
 
@@ -162,9 +162,17 @@ def test_torch_takes_some_of_these_for_no_device_at_all(value: Any) -> None:
     assert refused(device=value).endswith("(expected a device, its name or its number)")
 
 
-@pytest.mark.parametrize("value", [["normm"], ["norm", "lienar"], ("norm", "all"), {""}])
-def test_kinds_of_layers_are_known_before_there_is_a_model(value: Any) -> None:
-    with pytest.raises(InputError, match=r"tent: params: expected .*norm, conv, linear, embedding.*, got "):
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (["normm"], "'normm': did you mean 'norm'"),
+        (["norm", "lienar"], "'lienar': did you mean 'linear'"),
+        (("norm", "all"), "'all'.*Known: conv, embedding, linear, norm"),
+        ({""}, "''"),
+    ],
+)
+def test_kinds_of_layers_are_known_before_there_is_a_model(value: Any, words: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown layer kind in params {words}"):
         Tent(params=value)
 
 

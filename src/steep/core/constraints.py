@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from steep.core.layers import KINDS
-from steep.errors import either
+from steep.errors import UnknownNameError, either, unknown
 
 _KEY, _LATER = "constraint", "added_later"  # of a dataclass field's metadata
 
@@ -41,6 +41,8 @@ class Constraint(abc.ABC):
             return None
         try:
             return self.normalise(value)
+        except UnknownNameError:
+            raise
         except (ValueError, TypeError, OverflowError):
             expected = self.expected + (" or None" if self.optional else "")
             raise ValueError(f"{name}: expected {expected}, got {value!r}") from None
@@ -217,10 +219,7 @@ class Layers(Constraint):
     ('norm', 'linear')
     """
 
-    expected = (
-        f'"norm", "all", layer kinds such as ["norm", "linear"] (there are {", ".join(KINDS)}), '
-        "or a regular expression over parameter names"
-    )
+    expected = '"norm", "all", layer kinds such as ["norm", "linear"], or a regular expression over parameter names'
 
     def normalise(self, value: Any) -> str | tuple[str, ...]:
         """Take a text that compiles, or several kinds of layers; those of a set are sorted."""
@@ -230,8 +229,11 @@ class Layers(Constraint):
             except re.error as error:
                 raise ValueError from error
         kinds = tuple(value) if isinstance(value, Collection) else ()
-        if not kinds or not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
+        if not kinds or not all(isinstance(kind, str) for kind in kinds):
             raise ValueError
+        for kind in kinds:
+            if kind not in KINDS:
+                raise unknown("layer kind in params", kind, KINDS)
         return tuple(map(str, sorted(kinds) if isinstance(value, (set, frozenset)) else kinds))
 
 

@@ -19,7 +19,7 @@ from steep.core.classifier import Classifier, SourceModel, copy_tensors
 from steep.core.constraints import constraints_of
 from steep.core.io.saved_state import HOW_TO_COMPUTE, check_field
 from steep.core.layers import Params
-from steep.errors import CheckpointError, InputError
+from steep.errors import CheckpointError, InputError, UnknownNameError
 
 Moment = Literal["before", "after"]
 
@@ -181,6 +181,8 @@ class Method(abc.ABC, Generic[S]):
         for name, constraint in constraints_of(type(self)).items():
             try:
                 object.__setattr__(self, name, constraint.check(name, getattr(self, name)))
+            except UnknownNameError:
+                raise
             except ValueError as error:
                 raise InputError(f"{self.name}: {error}") from None
 
