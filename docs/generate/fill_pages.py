@@ -21,6 +21,7 @@ DOCS = Path(__file__).parents[1]
 PARTS = {
     "choosing": choosing_table.table,
     "held-out": held_out_table.table,
+    "whole-sets": held_out_table.whole_sets,
     "leaderboard": leaderboard.table,
     "methods": method_page.methods,
     "examples": example_page.examples,

@@ -6,6 +6,8 @@ import json
 import statistics
 from pathlib import Path
 
+from steep.bench.rows import read
+
 ROWS = Path(__file__).parents[2] / "results/tried/infuse-held-out-h200.jsonl"
 LINES = {"source2": "source mirrored", "bn2": "bn mirrored", "energy2": "energy mirrored", "prior.5": "infuse"}
 COLUMNS = {  # what a trial calls a stream, by what the page calls it
@@ -37,3 +39,21 @@ def table() -> str:
             cells += [f"{row[key]:.1f}" for key in WHOLE.values()]
             lines.append(f"| {title} | {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def whole_sets() -> str:
+    """The benchmark's corruptions, 10,000 images each: infuse, and others on the same ones with the same weights."""
+    results = ROWS.parents[1]
+    by_label: dict[str, dict[str, float]] = {}
+    for file in ("leaderboard-h200", "tea-fast-h200", "cifar10-c-severity-5"):
+        for row in read(results / f"{file}.jsonl"):
+            spec = row["spec"]
+            if (spec["protocol"], spec["severity"], spec["limit"], spec["seed"]) == ("reset", 5, None, 0):
+                by_label.setdefault(spec["label"], {})[spec["shift"]] = 100 * row["accuracy"]
+    shifts = by_label["infuse"]
+    names = [name for name, values in by_label.items() if shifts.keys() <= values.keys()]
+    means = {name: statistics.mean(by_label[name][shift] for shift in shifts) for name in names}
+    ordered = sorted(means, key=lambda name: -means[name])
+    lines = ["| " + " | ".join(ordered) + " |", "|" + "---:|" * len(ordered)]
+    lines.append("| " + " | ".join(f"{means[name]:.1f}" for name in ordered) + " |")
+    return "\n".join(lines) + f"\n\nPercent, mean over {len(shifts)} of the 15 corruptions at severity 5."
