@@ -67,7 +67,8 @@ class Classifier(nn.Module):
         # every buffer there is before the first forward, and whether it has a value
         self._declared = {path: buffer is not None for path, _, buffer in _buffers(net)}
         self._known_places: list[tuple[str, dict[str, Any], str]] | None = None
-        self._tables: list[tuple[dict[str, Any], int]] = []  # of buffers, of each module, with their number
+        self._tables: list[dict[str, Any]] = []  # of buffers, of each module
+        self._counts: list[int] = []  # of the entries of each table
 
     def check_images(self, x: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
         """Refuse what is no batch of images, and bring the rest to the model's device and dtype.
@@ -193,8 +194,9 @@ class Classifier(nn.Module):
 
     def _places(self) -> list[tuple[str, dict[str, Any], str]]:
         # walking a large model takes longer than a small step of it
-        if self._known_places is None or any(len(table) != count for table, count in self._tables):
-            self._tables = [(module._buffers, len(module._buffers)) for module in self.net.modules()]
+        if self._known_places is None or list(map(len, self._tables)) != self._counts:
+            self._tables = [module._buffers for module in self.net.modules()]
+            self._counts = list(map(len, self._tables))
             self._known_places = [
                 (f"{path}.{name}" if path else name, module._parameters, name)
                 for path, module in self.net.named_modules()
