@@ -73,6 +73,22 @@ def test_small_batches_wait_until_they_are_enough(batch_trusted):
     assert [len(batch) for batch in parts._state.waiting] == [15]
 
 
+def test_a_small_batch_without_an_answer_does_not_wait_with_the_others():
+    class Brittle(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = make_net()
+
+        def forward(self, x):
+            return self.net(x) * torch.where(x.mean() > 5, torch.nan, 1.0)
+
+    adapter = steep.adapt(Brittle(), "infuse")
+    adapter(STREAM[0])
+    assert adapter(STREAM[1] + 10).isnan().all()
+    adapter(STREAM[2])
+    assert [batch.max() < 5 for batch in adapter._state.waiting] == [True, True]
+
+
 def test_the_streams_statistics_are_those_of_all_images_together():
     net = make_net()
     adapter = steep.adapt(net, "bn")  # which normalises by the batch, so that statistics can be seen

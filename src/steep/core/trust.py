@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from steep.core.answers import agreement, uncertainty, variety
-from steep.core.batch import first, rank_slice, size
+from steep.core.batch import first, mean, rank_slice, size
 from steep.core.classifier import Classifier
 from steep.core.optim import DescentState
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
@@ -43,12 +43,14 @@ class TrustState(DescentState):
         batches = torch.full((), PRIOR, device=origin[0].device)
         return origin, *source_statistics(model), batches, "batch", False, []
 
-    def gather(self, x: Tensor, enough: int) -> Tensor | None:
-        """Give images to learn from: those of the batch, or of several small ones; None as long as they are too few."""
-        if size(x) >= enough:
-            return x
-        alike = [batch for batch in self.waiting if batch.shape[1:] == x.shape[1:]]  # a stream may change its size
-        self.waiting = [*alike, first(x, size(x)).clone()]
+    def gather(self, x: Tensor, answer: Tensor, enough: int) -> Tensor | None:
+        """Let a small batch wait for the next; give all that wait when they are enough to learn from.
+
+        A batch whose answer is not finite does not wait: it would spoil the others. This waits for the device.
+        """
+        if bool(mean(answer.amax(dim=1)).isfinite()):
+            alike = [batch for batch in self.waiting if batch.shape[1:] == x.shape[1:]]  # a stream may change its size
+            self.waiting = [*alike, first(x, size(x)).clone()]
         if sum(map(len, self.waiting)) < enough:
             return None
         images, self.waiting = torch.cat(self.waiting), []

@@ -14,7 +14,7 @@ from steep.core.batch import mean, size
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, Switch, Whole, hyper
 from steep.core.layers import Params
-from steep.core.losses import energy
+from steep.core.losses import energy, soft_cross_entropy
 from steep.core.method import Look, Method, Moment, Need, Step, backward_passes
 from steep.core.optim import adam, average, descend
 from steep.core.trust import TrustState
@@ -53,27 +53,30 @@ class Infuse(Method[TrustState]):
 
     def step(self, state: TrustState, x: Tensor) -> Step:
         """Go down L on the images and their mirror images, then a little back to the source."""
-        images = state.gather(x, self.full)
-        if images is None:
-            return Step(self.predict(state, x), used=0, moved=False, note="waiting for more images")
+        images: Tensor | None = x
+        if size(x) < self.full:  # answered at once, and learned from when enough have come
+            answer = self.predict(state, x)
+            images = state.gather(x, answer, self.full)
+            if images is None:
+                return Step(answer, used=0, moved=False, note="waiting for more images")
         logits = state.forward(with_mirror(images, self.mirror), self.newest)
-        if self.is_due(state, x):
+        if not self.repeats(state, x):
             state.look(images, logits.detach()[: len(images)])
+        if images is x:
+            views = logits.detach().chunk(1 + self.mirror)
+            answer = mean_answer(views) if state.trusted == "batch" else self.predict(state, x)
         if state.uneven:
-            return Step(self.predict(state, x), used=0, moved=False, note="too few classes in the batch to learn from")
+            return Step(answer, used=0, moved=False, note="too few classes in the batch to learn from")
         loss = self.loss(logits)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)
-        answered = images is x and state.trusted == "batch"
-        answer = mean_answer(logits.detach().chunk(1 + self.mirror)) if answered else self.predict(state, x)
         return Step(answer, loss=loss.detach())
 
     def loss(self, logits: Tensor) -> Tensor:
         """Energy + c · cross-entropy to the mean of both views − d · entropy of the mean answer."""
-        views = 1 + self.mirror
-        target = torch.stack(logits.detach().softmax(dim=1).chunk(views)).mean(dim=0).repeat(views, 1)
-        disagreement = -(target * logits.log_softmax(dim=1)).sum(dim=1)
-        return mean(energy(logits)) + self.consistency * mean(disagreement) - self.diversity * variety(logits)
+        both = mean_answer(logits.detach().chunk(1 + self.mirror)).repeat(1 + self.mirror, 1)
+        agree = self.consistency * soft_cross_entropy(logits, both)
+        return mean(energy(logits) + agree) - self.diversity * variety(logits)
 
     @torch.no_grad()
     def predict(self, state: TrustState, x: Tensor) -> Tensor:
@@ -82,19 +85,15 @@ class Infuse(Method[TrustState]):
         logits = mean_answer(state.answer(with_mirror(x, self.mirror), by).chunk(1 + self.mirror))
         return for_uneven_classes(logits) if state.uneven else logits
 
-    def is_due(self, state: TrustState, x: Tensor) -> bool:
-        """Whether to look again whom to trust: at first, every few batches, and where the batch is not trusted."""
-        trusted = state.trusted == "batch" and not state.uneven
-        return size(x) < self.full or not trusted or state.model.batches < 4 or state.model.batches % self.every == 0
-
     def repeats(self, state: TrustState, x: Tensor) -> bool:
-        """From one look to the next."""
-        return not self.is_due(state, x)
+        """From one look at whom to trust to the next: at first, every few batches, where the batch is not trusted."""
+        looks = state.trusted != "batch" or state.uneven or state.model.batches < 4
+        return size(x) >= self.full and not looks and state.model.batches % self.every != 0
 
     def passes(self, batch_size: int, images: int) -> float:
         """Both views forward and backward, two more forwards at a look; small batches are answered once more."""
-        views, batches = 1 + self.mirror, -(-images // batch_size)
-        step, together = views * (1 + backward_passes(self.params)), math.ceil(self.full / batch_size)
+        views, batches, together = 1 + self.mirror, -(-images // batch_size), math.ceil(self.full / batch_size)
+        step = views * (1 + backward_passes(self.params))
         if together > 1:
             return views + (step + 2) * (batches // together) * together / batches
         return step + 2 * math.ceil(batches / self.every) / batches
