@@ -31,7 +31,7 @@ FILES = (
     "mixed-1000-h200",
     "label-shift-1000-h200",
 )
-RANKED = ("reset", "continual", "mixed", "label shift")  # situations that every method was measured in
+RANKED = ("reset", "continual", "mixed", "label shift")  # ranks are among the lines that have all of these
 
 Line = tuple[str, str]  # (label, setting)
 
@@ -55,14 +55,12 @@ def accuracies() -> dict[str, dict[Line, float]]:
 
 
 def mean_rank(line: Line) -> float | None:
-    """Mean place over the situations that every method was measured in; 1 is the first in all of them."""
-    places = []
-    for name in RANKED:
-        values = accuracies()[name]
-        if line not in values:
-            return None
-        places.append(1 + sum(other > values[line] for other in values.values()))
-    return statistics.mean(places)
+    """Mean place over the four streams, among the lines that have all of them; 1 is the first in each."""
+    streams = [accuracies()[name] for name in RANKED]
+    lines = set.intersection(*map(set, streams))
+    if line not in lines:
+        return None
+    return statistics.mean(1 + sum(values[other] > values[line] for other in lines) for values in streams)
 
 
 def least_gain(line: Line) -> tuple[float, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
 from steep.core import trust
 from steep.core.answers import for_uneven_classes
+from steep.core.layers import mixing_of
 from steep.core.statistics import fixed_statistics, remembered, source_statistics
 from steep.core.trust import TrustState
 
@@ -164,8 +167,9 @@ def test_uneven_classes_are_corrected_as_bayes_would():
     assert_close(steep.energy(corrected), steep.energy(logits).numpy())
 
 
-def test_a_sorted_stream_is_noticed_and_rested_on():
-    """A net that tells two kinds of images apart by their brightness, and sees one kind at a time."""
+@pytest.fixture(scope="module")
+def by_brightness():
+    """A net that tells two kinds of images apart by their brightness, and a stream that shows one kind at a time."""
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(4 * 64, 2)
     ).double()
@@ -177,16 +181,76 @@ def test_a_sorted_stream_is_noticed_and_rested_on():
         net[1].running_mean.fill_(1.5)
         net[1].running_var.fill_(0.75)
         net[3].weight[0], net[3].weight[1] = 0.03, -0.03
-    net.eval()
     generator = torch.Generator().manual_seed(0)
     dark = torch.rand(20, 60, 3, 8, 8, generator=generator, dtype=torch.float64) * 0.2
+    bright = [k // 2 % 2 for k in range(20)]
+    return net.eval(), [(x + 0.8 * b, 1 - b) for x, b in zip(dark, bright, strict=True)]
+
+
+def test_a_sorted_stream_is_noticed_and_rested_on(by_brightness):
+    net, stream = by_brightness
     adapter, bn = steep.adapt(net, "infuse"), steep.adapt(net, "bn")
-    ours, theirs = [], []
-    for k in range(20):
-        bright = k // 2 % 2
-        x = dark[k] + 0.8 * bright
-        ours.append((adapter(x).argmax(1) == 1 - bright).double().mean())
-        theirs.append((bn(x).argmax(1) == 1 - bright).double().mean())
+    ours, theirs = ([(a(x).argmax(1) == y).double().mean() for x, y in stream] for a in (adapter, bn))
     assert sum(theirs) / 20 < 0.7
     assert sum(ours[2:]) / 18 > 0.99
     assert adapter._state.uneven
+
+
+def test_reset_resume_and_episodes_look_as_at_first(by_brightness, tmp_path):
+    net, stream = by_brightness
+    adapter = steep.adapt(net, "infuse")
+    first = [adapter(x) for x, _ in stream[:10]]
+    adapter.reset()
+    assert all(torch.equal(adapter(x), answer) for (x, _), answer in zip(stream[:5], first[:5], strict=True))
+    adapter.save(tmp_path / "state")
+    resumed = steep.resume(tmp_path / "state", net)
+    assert all(torch.equal(resumed(x), answer) for (x, _), answer in zip(stream[5:10], first[5:], strict=True))
+    assert resumed._state.model.since_reset == 10
+    episodic = steep.adapt(net, "infuse", episodic=True)
+    assert all(torch.equal(episodic(stream[0][0]), first[0]) for _ in range(6))
+
+
+def test_what_waits_is_saved_and_brought_back_whatever_waits_by_then():
+    adapter = steep.adapt(make_net(), "infuse")
+    adapter(STREAM[0])
+    saved = adapter.state_dict()
+    adapter(STREAM[1])
+    expected = [len(batch) for batch in adapter._state.waiting]
+    adapter.load_state_dict(saved)
+    assert [len(batch) for batch in adapter._state.waiting] == [20]
+    adapter(STREAM[1])
+    assert [len(batch) for batch in adapter._state.waiting] == expected
+
+
+@pytest.mark.parametrize("line", range(8))
+def test_an_interrupt_while_the_source_is_asked_leaves_no_trace(line):
+    """Ctrl-C between any two places that are put back."""
+    adapter = steep.adapt(make_net(), "infuse", full=20)
+    adapter(STREAM[0])
+    before, origin = adapter.state_dict(), [p.clone() for p in adapter._state.origin]
+
+    def interrupted(frame, event, arg):
+        if frame.f_code.co_name in ("parameters_at", "fixed_statistics"):
+            frame.f_trace = count
+        return count if frame.f_code.co_name in ("parameters_at", "fixed_statistics") else None
+
+    seen = []
+
+    def count(frame, event, arg):
+        if event == "line":
+            seen.append(frame.f_lineno)
+            if len(seen) == 12 + 7 * line:
+                raise KeyboardInterrupt
+        return count
+
+    sys.settrace(interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            adapter(STREAM[1])
+    finally:
+        sys.settrace(None)
+    assert all(map(torch.equal, adapter._state.origin, origin))
+    assert not any(p.data_ptr() == o.data_ptr() for p, o in zip(adapter.model.parameters(), origin, strict=False))
+    assert [hook.off for layer in (adapter.model.bn1, adapter.model.bn2) for hook in [mixing_of(layer)]] == [False] * 2
+    saved = adapter.state_dict()["state"]["model"]
+    assert all(torch.equal(saved[name], tensor) for name, tensor in before["state"]["model"].items())

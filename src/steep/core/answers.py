@@ -7,7 +7,6 @@ from torch import Tensor
 
 from steep.core.batch import mean, size, total
 from steep.core.losses import entropy, widen
-from steep.core.views import with_energy
 
 
 def uncertainty(logits: Tensor) -> Tensor:
@@ -33,11 +32,10 @@ def for_uneven_classes(logits: Tensor, pseudo: float = 1.0, rounds: int = 20) ->
     π_k is the mean of that. `pseudo` images of each class are added, so that no class is ruled out.
     """
     logits = widen(logits)
-    p = logits.softmax(dim=1)
-    shares = torch.full_like(p[0], 1 / p.shape[1])
-    corrected = p
+    log_p = logits.log_softmax(dim=1)
+    shares = torch.full_like(log_p[0], 1 / log_p.shape[1])
+    corrected = log_p
     for _ in range(rounds):
-        corrected = p * shares
-        corrected = corrected / corrected.sum(dim=1, keepdim=True)
-        shares = (total(corrected.sum(dim=0)) + pseudo) / (size(p) + pseudo * p.shape[1])
-    return with_energy(corrected, logits.logsumexp(dim=1))
+        corrected = (log_p + shares.log()).log_softmax(dim=1)
+        shares = (total(corrected.exp().sum(dim=0)) + pseudo) / (size(log_p) + pseudo * log_p.shape[1])
+    return corrected + logits.logsumexp(dim=1, keepdim=True)

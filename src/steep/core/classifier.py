@@ -62,6 +62,7 @@ class Classifier(nn.Module):
         self.compile_forward = False
         self.recompute = False
         self.batches = 0  # answered so far
+        self.since_reset = 0  # answered since the source model, as a method may count them
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self._first_seen: dict[torch.Size, int] = {}  # in which batch
         # every buffer there is before the first forward, and whether it has a value

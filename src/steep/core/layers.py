@@ -132,11 +132,16 @@ class Mixing:
         self._unbiased = unbiased
         self.seen: list[tuple[Any, Tensor, Tensor]] | None = None  # (layer, mean, variance), while someone asks for it
         self.off = False  # whether the running statistics alone count for now
+        self.helper: int | None = None  # a prior for now, in place of how it mixes otherwise
 
     @property
     def always(self) -> bool:
         """Whether it mixes however large the batch is."""
-        return self.share is not None or self.prior is not None
+        return self.share is not None or self.prior is not None or self.helper is not None
+
+    def release(self) -> None:
+        """Mix as before: forget what was asked for now."""
+        self.off, self.helper, self.seen = False, None, None
 
     @property
     def unbiased(self) -> bool:
@@ -145,8 +150,9 @@ class Mixing:
 
     def weight(self, images: Any) -> Any:
         """How much the batch weighs, as a number or, for a number on the device, as one on the device."""
-        if self.prior is not None:
-            return images / (images + self.prior)
+        prior = self.prior if self.helper is None else self.helper
+        if prior is not None:
+            return images / (images + prior)
         return images / FULL_BATCH if self.share is None else self.share + 0 * images
 
     def spread(self, values: Any) -> Any:

@@ -83,7 +83,8 @@ class State:
         for name, value in parts.items():
             made_later = initial[name] is None or initial[name] == []  # at the first batch
             if not (made_later and (saved[name] is None or saved[name] == [])):
-                check_field(name, value, saved[name])
+                # a list that begins empty may be of any length
+                check_field(name, [] if initial[name] == [] and isinstance(value, list) else value, saved[name])
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:

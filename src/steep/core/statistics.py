@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from steep.core.classifier import Classifier
 from steep.core.layers import batch_norms, mixing_of, mixtures
 
 
@@ -52,25 +53,29 @@ def fixed_statistics(
     try:
         for i, (layer, hook) in enumerate(zip(layers, hooks, strict=True)):
             if hook is not None:
-                hook.off, hook.prior = prior is None, prior
+                hook.off, hook.helper = prior is None, prior
             if mean is not None and var is not None:
                 layer._buffers.update(running_mean=mean[i], running_var=var[i])
         yield
     finally:
         for layer, hook, (source_mean, source_var) in zip(layers, hooks, source, strict=True):
             if hook is not None:
-                hook.off, hook.prior = False, None
+                hook.release()
             layer._buffers.update(running_mean=source_mean, running_var=source_var)
 
 
 @contextmanager
-def parameters_at(params: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
-    """Inside, parameters have other values. Nothing is copied, and a gradient that waits for them stays right."""
-    before = [p.data for p in params]
+def parameters_at(model: Classifier, values: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, the adapted parameters have other values. Nothing is copied, and a gradient that waits stays right.
+
+    Other tensors take their places, which a snapshot knows: an interrupt in between can be undone.
+    """
+    other = dict(zip(map(id, model.adapted().values()), values, strict=True))
+    slots = [slot for slot in model.slots() if id(slot[2]) in other]
     try:
-        for p, value in zip(params, values, strict=True):
-            p.data = value
+        for tensors, name, tensor in slots:
+            tensors[name] = nn.Parameter(other[id(tensor)], requires_grad=False)
         yield
     finally:
-        for p, value in zip(params, before, strict=True):
-            p.data = value
+        for tensors, name, tensor in slots:
+            tensors[name] = tensor

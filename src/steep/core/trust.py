@@ -18,9 +18,10 @@ from steep.core.classifier import Classifier
 from steep.core.optim import DescentState
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
 
+FIRST = 4  # batches that are all looked at
 PRIOR = 0.5  # batches that the source's statistics count for in those of the stream
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
-SMALL = 16  # images of a batch that weigh as much as the stream's statistics, where both are mixed
+SMALL = 16  # views of a batch that weigh as much as the stream's statistics, where both are mixed
 MOSTLY = 0.75  # share of images on which the source model must agree
 
 
@@ -43,16 +44,18 @@ class TrustState(DescentState):
         batches = torch.full((), PRIOR, device=origin[0].device)
         return origin, *source_statistics(model), batches, "batch", False, []
 
-    def gather(self, x: Tensor, answer: Tensor, enough: int) -> Tensor | None:
-        """Let a small batch wait for the next; give all that wait when they are enough to learn from.
+    def gather(self, x: Tensor, answer: Tensor, enough: int) -> bool:
+        """Let a small batch wait for the next ones; say whether there are enough images now.
 
         A batch whose answer is not finite does not wait: it would spoil the others. This waits for the device.
         """
         if bool(mean(answer.amax(dim=1)).isfinite()):
             alike = [batch for batch in self.waiting if batch.shape[1:] == x.shape[1:]]  # a stream may change its size
             self.waiting = [*alike, first(x, size(x)).clone()]
-        if sum(map(len, self.waiting)) < enough:
-            return None
+        return sum(map(len, self.waiting)) >= enough
+
+    def gathered(self) -> Tensor:
+        """Give all images that wait, or this rank's part of them; none waits any more."""
         images, self.waiting = torch.cat(self.waiting), []
         return images[rank_slice(len(images))]
 
@@ -72,7 +75,7 @@ class TrustState(DescentState):
             with fixed_statistics(self.model, self.mean, self.var, prior=SMALL if by == "both" else None):
                 logits = self.model(x)
         else:
-            with fixed_statistics(self.model), parameters_at(list(self.model.adapted().values()), self.origin):
+            with fixed_statistics(self.model), parameters_at(self.model, self.origin):
                 logits = self.model(x)
         return logits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -53,9 +54,5 @@ def mean_answer(answers: Sequence[Tensor]) -> Tensor:
     tensor([[0.5000, 0.5000]])
     """
     logits = torch.stack(list(answers))  # (V, B, K)
-    return with_energy(logits.softmax(dim=2).mean(dim=0), logits.logsumexp(dim=2).mean(dim=0))
-
-
-def with_energy(probabilities: Tensor, log_sum: Tensor) -> Tensor:
-    """Give logits (B, K) of these probabilities and of the energy −log_sum."""
-    return probabilities.log() + log_sum[:, None]
+    log_mean = logits.log_softmax(dim=2).logsumexp(dim=0) - math.log(len(logits))  # finite where a probability is tiny
+    return log_mean + logits.logsumexp(dim=2).mean(dim=0)[:, None]

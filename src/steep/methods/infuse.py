@@ -17,7 +17,7 @@ from steep.core.layers import Params
 from steep.core.losses import energy, soft_cross_entropy
 from steep.core.method import Look, Method, Moment, Need, Step, backward_passes
 from steep.core.optim import adam, average, descend
-from steep.core.trust import TrustState
+from steep.core.trust import FIRST, TrustState
 from steep.core.views import mean_answer, with_mirror
 
 
@@ -53,12 +53,12 @@ class Infuse(Method[TrustState]):
 
     def step(self, state: TrustState, x: Tensor) -> Step:
         """Go down L on the images and their mirror images, then a little back to the source."""
-        images: Tensor | None = x
+        images = x
         if size(x) < self.full:  # answered at once, and learned from when enough have come
             answer = self.predict(state, x)
-            images = state.gather(x, answer, self.full)
-            if images is None:
+            if not state.gather(x, answer, self.full):
                 return Step(answer, used=0, moved=False, note="waiting for more images")
+            images = state.gathered()
         logits = state.forward(with_mirror(images, self.mirror), self.newest)
         if not self.repeats(state, x):
             state.look(images, logits.detach()[: len(images)])
@@ -87,8 +87,8 @@ class Infuse(Method[TrustState]):
 
     def repeats(self, state: TrustState, x: Tensor) -> bool:
         """From one look at whom to trust to the next: at first, every few batches, where the batch is not trusted."""
-        looks = state.trusted != "batch" or state.uneven or state.model.batches < 4
-        return size(x) >= self.full and not looks and state.model.batches % self.every != 0
+        looks = state.trusted != "batch" or state.uneven or state.model.since_reset < FIRST
+        return size(x) >= self.full and not looks and state.model.since_reset % self.every != 0
 
     def passes(self, batch_size: int, images: int) -> float:
         """Both views forward and backward, two more forwards at a look; small batches are answered once more."""
@@ -96,4 +96,4 @@ class Infuse(Method[TrustState]):
         step = views * (1 + backward_passes(self.params))
         if together > 1:
             return views + (step + 2) * (batches // together) * together / batches
-        return step + 2 * math.ceil(batches / self.every) / batches
+        return step + 2 * len({*range(min(FIRST, batches)), *range(0, batches, self.every)}) / batches

@@ -109,6 +109,7 @@ class Runner:
             if behaviour.episodic:
                 self._take_snapshot()
                 self.state.restore(self.initial)
+                self.state.model.since_reset = 0
                 self._host = None  # that was of another state
             if behaviour.guard == "recover" and self.monitor.consume_rest_batch():
                 attempts = [self._rest(x)]
@@ -127,6 +128,7 @@ class Runner:
             shared = None if self.alone else totals(steps[0].logits, logits)
             self.outcome = Outcome(steps, logits, self._numbers[3], event, attempts[-1].verdict, shared)
             self.state.model.batches += 1
+            self.state.model.since_reset += 1
             return self.outcome
 
     @torch.no_grad()
@@ -347,6 +349,7 @@ class Runner:
     def reset(self) -> None:
         """Go back to the state that this runner began with."""
         self.state.restore(self.initial)
+        self.state.model.since_reset = 0
         self._numbers.zero_()  # in its place: a recorded graph writes there
         self.monitor.forget()
         self.outcome = self._pending = None
@@ -360,6 +363,7 @@ class Runner:
             "watch": copy_tensors(self.monitor.snapshot()),
             "initial": copy_tensors(self.initial),
             "state": self.state.snapshot(),
+            "since_reset": self.state.model.since_reset,
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -380,10 +384,14 @@ class Runner:
         if not isinstance(numbers, Tensor) or numbers.shape != self._numbers.shape or not bool((numbers >= 0).all()):
             raise CheckpointError("state: guard: expected four numbers of at least 0, got something else")
         self.monitor.check_saved(saved["watch"], self.state, self.initial)
+        answered = saved.get("since_reset", 0)  # older states have none
+        if type(answered) is not int or answered < 0:
+            raise CheckpointError(f"state: since_reset: expected a whole number of at least 0, got {answered!r}")
         self.state.restore(saved["initial"])  # shows that a later reset() will find what it needs
         self.state.restore(saved["state"])
         self._numbers.copy_(numbers)
         self.monitor.restore(copy_tensors(dict(saved["watch"])))
+        self.state.model.since_reset = answered
         self._pending = None
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from steep.core.classifier import FLEETING, Classifier
+from steep.core.layers import batch_norms, mixing_of
 from steep.core.method import State
 
 
@@ -111,6 +112,9 @@ class HostSnapshot:
             if isinstance(tensor, nn.Parameter):
                 tensor.requires_grad_(True)  # Ctrl-C may come where a method is about to ask for it again
         state.model.forget_gradients()
+        for layer in batch_norms(state.model):  # what is asked for within a step ends with it
+            if (hook := mixing_of(layer)) is not None:
+                hook.release()
 
 
 def parts(state: State) -> dict[str, Any]:
