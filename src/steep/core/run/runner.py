@@ -160,6 +160,7 @@ class Runner:
             self._numbers = self._numbers.to(x.device)
         self._undo, self._host = [], None if self.behaviour.guard == "off" else HostSnapshot(self.state)
         host, monitor, outcome = self._host, dict(vars(self.monitor)), self.outcome
+        answered = self.state.model.since_reset
         try:
             yield
         except BaseException as error:
@@ -170,6 +171,7 @@ class Runner:
                 host.revert(self.state)
             self.state.model.forget_gradients()  # the next step would add to them
             vars(self.monitor).update(monitor)
+            self.state.model.since_reset = answered
             self.outcome, self._pending = outcome, None
             if isinstance(error, GuardError):  # a verdict and no accident: it counts
                 self._numbers.copy_(numbers)
