@@ -134,11 +134,11 @@ BAD_BATCHES = {
     "rank": (images()[0], r"expected \(B, C, H, W\), got \(3, 8, 8\).*x\[None\]"),
     "flat": (images().flatten(1), r"expected \(B, C, H, W\), got \(20, 192\)"),
     "channels": (images(channels=1), r"cannot take a batch of shape \(20, 1, 8, 8\)"),
-    "integers": ((images() * 255).to(torch.uint8), r"floating point in \[0, 1\], got torch.uint8.*/ 255"),
+    "integers": ((images() * 255).long(), r"floating point in \[0, 1\], got torch.int64.*/ 255"),
     "empty": (images()[:0], r"at least one, got the shape \(0, 3, 8, 8\)"),
     "nan": (images().index_fill(0, torch.tensor([3, 4]), math.nan), "NaN, Inf or more in 2 of 20 images"),
     "inf": (images().index_fill(0, torch.tensor([0]), math.inf), "NaN, Inf or more in 1 of 20 images"),
-    "numpy": (images().numpy(), "expected a torch.Tensor.*got ndarray"),
+    "a list": (list(images()), r"adapter\(torch.stack\(batch\)\)"),
 }
 
 
@@ -291,9 +291,9 @@ def test_an_adapted_model_can_be_adapted_again():
 def test_source_images_are_checked_like_any_others():
     for bad, message in [
         (images(), r"got one tensor.*\[x\]"),
-        ([(images() * 255).to(torch.uint8)], "got torch.uint8"),
+        ([(images() * 255).to(torch.int64)], "got torch.int64"),
         ([images().fill_(math.nan)], "NaN, Inf or more in 20"),
-        ([{"image": images()}], "got dict"),
+        ([{"image": images(), "mask": images()}], r"adapter\(batch\['image'\]\)"),
     ]:
         with pytest.raises(InputError, match=message):
             steep.adapt(net(), "eata", source=bad)

@@ -241,7 +241,6 @@ BAD = {
     "inf": lambda x: x.masked_fill(x > 0.9, math.inf),
     "huge": lambda x: x * 1e30,
     "negative infinity": lambda x: x.masked_fill(x > 0.9, -math.inf),
-    "uint8": lambda x: (x * 255).to(torch.uint8),
     "integers": lambda x: (x * 255).long(),
     "bool": lambda x: x > 0.5,
     "complex": lambda x: x.to(torch.complex64),
@@ -253,8 +252,9 @@ BAD = {
     "no pixels": lambda x: x[..., :0],
     "meta": lambda x: x.to("meta"),
     "sparse": lambda x: x.to_sparse(),
-    "numpy": lambda x: x.numpy(),
+    "objects": lambda x: x.numpy().astype(object),
     "list": lambda x: x.tolist(),
+    "images": lambda x: [*x],
     "none": lambda x: None,
     "poison": lambda x: x + 10,  # a good batch that makes the model answer NaN
 }

@@ -61,6 +61,24 @@ def test_torch_and_numpy_agree(name):
     assert torch.equal(corrupt(view, name, 3, seed=2), out)
 
 
+@pytest.mark.parametrize("name", ["fog", "shot_noise", "glass_blur"])
+def test_batches_as_models_take_them_come_back_as_they_came(name):
+    images = noise(3, 32, 24, 3)
+    expected = torch.from_numpy(corrupt(images, name, 3, seed=2)).permute(0, 3, 1, 2)
+    for dtype in (torch.uint8, torch.float32, torch.float64, torch.bfloat16):
+        bytes_first = torch.from_numpy(images).permute(0, 3, 1, 2)
+        x = bytes_first if dtype == torch.uint8 else (bytes_first.double() / 255).to(dtype)
+        out = corrupt(x, name, 3, seed=2)
+        assert (out.shape, out.dtype) == (x.shape, dtype)
+        if dtype == torch.bfloat16:  # its steps at 1 are a level wide: the pixels that go in are already others
+            assert 0 <= float(out.min()) < float(out.max()) <= 1
+        else:
+            assert torch.equal(out, expected if dtype == torch.uint8 else expected.to(dtype) / 255)
+    floats = corrupt((images / np.float32(255)), name, 3, seed=2)
+    assert floats.dtype == np.float32
+    assert (floats == expected.permute(0, 2, 3, 1).numpy() / np.float32(255)).all()
+
+
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_grey_with_and_without_channel_agree(name):
     images = noise(2, 32, 32)
@@ -119,9 +137,11 @@ IMAGES = np.zeros((2, 32, 32, 3), np.uint8)
 @pytest.mark.parametrize(
     ("images", "complaint"),
     [
-        (IMAGES.astype(np.float32), r"expected uint8 .*got float32 \(2, 32, 32, 3\).*cast to uint8"),
-        (torch.zeros(2, 32, 32, 3), r"got torch.float32"),
-        (IMAGES.transpose(0, 3, 1, 2), r"got \(2, 3, 32, 32\)\. These look channels-first"),
+        (IMAGES + np.float32(1.5), r"expected uint8 .*in \[0, 1\], got float32 \(2, 32, 32, 3\).*divide by 255"),
+        (IMAGES + np.float32(np.nan), r"expected uint8 .*in \[0, 1\], got float32"),
+        (IMAGES.astype(np.int64), r"expected uint8 .*got int64 \(2, 32, 32, 3\).*cast to uint8"),
+        (torch.full((2, 32, 32, 3), -0.1), r"got torch.float32"),
+        (IMAGES.transpose(0, 3, 1, 2)[:, :, :5], r"at least 8 pixels, got 5x32"),
         (IMAGES[:0], r"none of them 0, got \(0, 32, 32, 3\)"),
         (IMAGES[0], r"For one image add a first dimension"),
         (IMAGES[0, 0], r"got \(32, 3\)"),

@@ -98,8 +98,11 @@ class Adapter:
         """Where the model lives and the logits come back."""
         return self._state.model.anchor().device
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Adapt on the images x (B, C, H, W), RGB in [0, 1], and answer with detached logits (B, K)."""
+    def __call__(self, x: Any) -> Tensor:
+        """Adapt on the images x (B, C, H, W), RGB in [0, 1], and answer with detached logits (B, K).
+
+        Bytes, channels last, arrays and a loader's (images, labels) will do where they have one reading.
+        """
         with self._lock, grads(), fresh_casts(), kernels(self._fast, self.behaviour.deterministic):
             logits = self._answer(x) if self._group is None else self._answer_together(x, self._group)
             answer = logits.clone()  # the caller may write to it, and `last` must not change

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from steep.core import layers
 from steep.core.dist import group as distributed
+from steep.core.io.feed import as_images
 from steep.core.losses import widen
 from steep.core.run.precision import arrange, half_precision, lower
 from steep.core.run.recompute import recomputed
@@ -71,20 +72,21 @@ class Classifier(nn.Module):
         self._tables: list[dict[str, Any]] = []  # of buffers, of each module
         self._counts: list[int] = []  # of the entries of each table
 
-    def check_images(self, x: Tensor, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
-        """Refuse what is no batch of images, and bring the rest to the model's device and dtype.
+    def check_images(self, batch: Any, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
+        """Refuse what is no batch of images, and bring the rest to the model's device, dtype and order of axes.
 
         The second value is None for a batch of good images. With `keep_bad`, one with bad images among them is returned
         with a mask of the good ones instead of being refused.
         """
         like = self.anchor()
+        x = as_images(batch, self.net, like.device)
         if not isinstance(x, Tensor):
-            raise InputError(f"images: expected a torch.Tensor (B, C, H, W), got {type(x).__name__}")
+            raise InputError(f"images: expected a tensor or array (B, C, H, W), got {type(x).__name__}")
         if x.is_meta or x.is_nested or x.layout != torch.strided:
             kind = "nested" if x.is_nested else f"{x.device} {x.layout}"
             raise InputError(f"images: expected a dense tensor with values, got a {kind} one")
         if x.ndim not in (4, 5):
-            hint = " One image? Give it a batch of its own: x[None]." if x.ndim == 3 else ""
+            hint = " One image? Give it a batch of its own: x[None]. Grey ones? x[:, None]." if x.ndim == 3 else ""
             raise InputError(f"images: expected (B, C, H, W), got {tuple(x.shape)}.{hint}")
         if not x.is_floating_point() or x.dtype.itemsize == 1:  # torch has few operations on eight bits
             fix = "x.real" if x.is_complex() else "x.float()" if x.is_floating_point() else "x.float() / 255"

@@ -26,6 +26,7 @@ FUNCTIONS: dict[str, Corruption] = {
 }
 
 SMALLEST = 8
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 # Pixels worked on at a time: what stays in a CPU's cache, and what keeps a GPU busy.
 CPU_PIXELS = 1 << 17
 GPU_PIXELS = 1 << 22
@@ -40,6 +41,7 @@ def corrupt(
         images: uint8, (N, H, W, 3), or grey as (N, H, W) or (N, H, W, 1); a numpy array or a torch tensor on
             any device; sides from 8 pixels on, square or not. A 3-D array with 3 as its first length could be
             one channels-first picture and is refused: three grey ones need their channel, (3, H, W, 1).
+            Batches as models take them, (N, C, H, W) or floats in [0, 1], do too; floats are rounded to 8 bits.
         name: one of `CORRUPTIONS`.
         severity: 1 (mild) to 5.
         seed: of the random draws. Image i of the set is drawn from (seed, name, severity, first + i) and from
@@ -50,7 +52,7 @@ def corrupt(
             64x64, and an approximation scaled from these at any other size.
 
     Returns:
-        New images of the same type, shape and device.
+        New images of the same type, dtype, shape and device.
 
     >>> import numpy as np
     >>> clean = np.full((2, 32, 32, 3), 128, np.uint8)
@@ -61,23 +63,29 @@ def corrupt(
     True
     """
     check(images)
-    height, width = images.shape[1:3]
+    first_channels = _channels_first(images.shape)
+    height, width = images.shape[2:] if first_channels else images.shape[1:3]
     values = lookup(name, severity, height, width, table)
     severity, seed, first = int(severity), whole_number("seed", seed), whole_number("first", first)
     if first < 0:
         raise InputError(f"first: expected an index from 0 on, got {first}")
     function = FUNCTIONS[name]
-    device = images.device if isinstance(images, Tensor) else torch.device("cpu")
+    like = images if isinstance(images, Tensor) else torch.from_numpy(np.empty(0, images.dtype))
+    device, bytewise = like.device, like.dtype == torch.uint8
     chunk = max((CPU_PIXELS if device.type == "cpu" else GPU_PIXELS) // (height * width), 1)
-    out = torch.empty(tuple(images.shape), dtype=torch.uint8, device=device)
+    out = torch.empty(tuple(images.shape), dtype=like.dtype, device=device)
+    most = torch.full((), 255.0, dtype=torch.float64 if like.dtype == torch.float64 else torch.float32, device=device)
     with torch.no_grad():
         for start in range(0, len(images), chunk):
             cut = images[start : start + chunk]  # a numpy array is copied, as some are read-only or memory-mapped
-            part: Tensor = cut.detach().contiguous() if isinstance(cut, Tensor) else torch.from_numpy(np.array(cut))
+            part: Tensor = cut.detach() if isinstance(cut, Tensor) else torch.from_numpy(np.array(cut))
+            part = part if bytewise else (255 * part.float()).round().to(torch.uint8)
+            part = (part.movedim(1, -1) if first_channels else part).contiguous()
             stream = Stream(seed, name, severity, first + start, len(part), device)
             shape = (*part.shape[:3], part.shape[3] if part.ndim == 4 else 1)
-            corrupted = function(part.view(shape), stream, values)
-            out[start : start + chunk] = corrupted.view(part.shape)
+            corrupted = function(part.view(shape), stream, values).view(part.shape)
+            corrupted = corrupted.movedim(-1, 1) if first_channels else corrupted
+            out[start : start + chunk] = corrupted if bytewise else corrupted / most
     return out.numpy() if isinstance(images, np.ndarray) else out
 
 
@@ -87,13 +95,14 @@ def check(images: Any) -> None:
     if not isinstance(images, np.ndarray | Tensor):
         raise InputError(f"images: {expected} as numpy array or torch tensor, got {type(images).__name__}")
     shape = tuple(images.shape)
-    if str(images.dtype).removeprefix("torch.") != "uint8":
-        raise InputError(f"images: {expected}, got {images.dtype} {shape}. Fix: scale to 0..255 and cast to uint8")
     if images.ndim not in (3, 4) or 0 in shape:
         raise InputError(f"images: {expected}, none of them 0, got {shape}")
-    if images.ndim == 4 and shape[3] not in (1, 3):
-        hint = ". These look channels-first: permute to (N, H, W, C)" if shape[1] in (1, 3) else ""
-        raise InputError(f"images: {expected}, got {shape}{hint}")
+    kind = str(images.dtype).removeprefix("torch.")
+    if kind != "uint8" and not (kind in _FLOATS and images.min() >= 0 and images.max() <= 1):
+        fix = "Fix: divide by 255" if kind in _FLOATS else "Fix: scale to 0..255 and cast to uint8"
+        raise InputError(f"images: {expected}, or floats in [0, 1], got {images.dtype} {shape}. {fix}")
+    if images.ndim == 4 and shape[3] not in (1, 3) and not _channels_first(shape):
+        raise InputError(f"images: {expected}, or with the channels second, got {shape}")
     if images.ndim == 3 and shape[2] in (1, 3):
         raise InputError(f"images: {expected}, got {shape}. For one image add a first dimension: images[None]")
     if images.ndim == 3 and shape[0] == 3:
@@ -101,5 +110,11 @@ def check(images: Any) -> None:
             f"images: {expected}, got {shape}, which may be one channels-first picture or three grey ones. "
             "Fix: permute to (H, W, 3) and add a first dimension, or give the grey ones a channel: images[..., None]"
         )
-    if min(shape[1:3]) < SMALLEST:
-        raise InputError(f"images: expected sides of at least {SMALLEST} pixels, got {shape[1]}x{shape[2]}")
+    height, width = shape[2:] if _channels_first(shape) else shape[1:3]
+    if min(height, width) < SMALLEST:
+        raise InputError(f"images: expected sides of at least {SMALLEST} pixels, got {height}x{width}")
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether the channels come second: no picture is so small that this length could be its height."""
+    return len(shape) == 4 and shape[3] not in (1, 3) and shape[1] in (1, 3)

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steep.core.io.feed import scaled
 from steep.data.arrays import Images, ImageSet, Labels
 from steep.errors import InputError, unknown
 
@@ -84,13 +85,10 @@ def to_device(images: Images, device: Device = "cpu") -> Tensor:
 def to_floats(images: Tensor, *, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
     """Make uint8 (B, H, W, C) pictures float32 (B, C, H, W) in [0, 1], where they are.
 
-    Every picture becomes floats here: the same bytes give the same bits on every path and device.
-
     >>> to_floats(torch.full((1, 2, 2, 3), 51, dtype=torch.uint8)).unique()
     tensor([0.2000])
     """
-    most = torch.full((), 255.0, device=images.device)  # divided by a number, a GPU multiplies by its rounded inverse
-    return images.permute(0, 3, 1, 2).to(torch.float32, memory_format=memory_format).div_(most)
+    return scaled(images.permute(0, 3, 1, 2), memory_format)
 
 
 def batches(

@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 
 from steep.core.classifier import Classifier, SourceModel
 from steep.core.constraints import Real, Whole, hyper
-from steep.core.io.images import images_of
 from steep.core.method import Look, Moment, Need
 from steep.core.optim import check_gradient
 from steep.errors import InputError, SteepWarning
@@ -79,7 +78,7 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     if isinstance(batches, Tensor):
         raise InputError("source: expected batches of images, got one tensor. Give a list of them: [x]")
     for batch in batches:
-        x, _ = model.check_images(images_of(batch), keep_bad=False)
+        x, _ = model.check_images(batch, keep_bad=False)
         logits = model(x[: images - seen])
         loss = cross_entropy(logits, logits.detach().argmax(dim=1))
         check_gradient(loss)

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steep.core.classifier import Classifier, as_logits
 from steep.core.io.arguments import copy_model
-from steep.core.io.images import explain_forward_error, images_of
+from steep.core.io.images import explain_forward_error
 from steep.core.layers import batch_norms, mixing_of, mixtures, use_source_statistics
 from steep.core.losses import widen
 from steep.core.run import precision
@@ -30,7 +31,7 @@ _HALF = (torch.float16, torch.bfloat16)
 def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad: bool = False) -> nn.Module:
     """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients.
 
-    `images` is a batch, or several, images_of or as (images, labels) pairs; labels are not read.
+    `images` is a batch, or several, alone or as (images, labels) pairs; labels are not read.
     """
     twin = copy_model(model)
     layers = [layer for layer in batch_norms(twin.net) if mixing_of(layer) and layer.running_mean is not None]
@@ -73,8 +74,8 @@ def _measure(
     seen: dict[nn.Module, int] = dict.fromkeys(layers, 0)
     answers: list[tuple[Tensor, Tensor]] = []
     model.compile_forward = False  # a compiled forward tells nothing
-    for batch in [images] if isinstance(images, Tensor) else images:
-        x, good = model.check_images(images_of(batch), keep_bad=keep_bad)
+    for batch in [images] if isinstance(images, (Tensor, np.ndarray)) else images:
+        x, good = model.check_images(batch, keep_bad=keep_bad)
         x = x if good is None else x[good]
         if not len(x):
             continue

@@ -5,21 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from steep.core.classifier import Classifier
 from steep.core.io import input_scale
+from steep.core.io.feed import PERMUTE, channels_last
 from steep.errors import InputError, SteepWarning
 
 FLAT = 1e-2  # how far half precision takes the sum of a softmax from one
-
-
-def images_of(batch: Any) -> Any:
-    """Take the images out of a loader's batch, which may have labels beside them."""
-    return batch[0] if isinstance(batch, (tuple, list)) else batch
 
 
 @torch.no_grad()
@@ -49,8 +44,9 @@ def explain_forward_error(x: Tensor) -> Iterator[None]:
     except (InputError, torch.cuda.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        hint = f". Channels last? {PERMUTE}" if channels_last(x.shape) else ""
         raise InputError(
-            f"images: the model cannot take a batch of shape {tuple(x.shape)} (B, C, H, W): {error}"
+            f"images: the model cannot take a batch of shape {tuple(x.shape)} (B, C, H, W): {error}{hint}"
         ) from error
 
 
