@@ -110,6 +110,12 @@ class Adapter:
                 callback(self, answer)
             return answer
 
+    def peek(self, x: Any, view: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Answer images, or a view of them, without adapting: model and `last` stay. Alone, not in a group."""
+        with self._lock, grads(), fresh_casts(), kernels(self._fast, self.behaviour.deterministic):
+            images = self._state.model.check_images(x, keep_bad=False)[0]
+            return self._runner.peek(images if view is None else view(images)).clone()
+
     def _answer(self, x: Tensor) -> Tensor:
         """Adapt on the good images of a batch and answer them; the others get NaN."""
         x, good = self._state.model.check_images(x, keep_bad=self._keeps_bad)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,67 +20,16 @@ import numpy.typing as npt
 
 from steep.bench.rows import Row, pooled, unpacked
 from steep.metrics import Reliability
+from steep.metrics.differences import ERRORS as ERRORS
+from steep.metrics.differences import ByImage, drawn
+from steep.metrics.differences import Measured as Measured
 from steep.report.paper import CLEAN
-from steep.report.words import plain, signed
+from steep.report.words import plain
 
 if TYPE_CHECKING:
     from steep.report.tables import Line
 
-ERRORS = 2  # standard errors that a difference has to reach: an interval of 95 %
-
 Point: TypeAlias = tuple[str, int]  # (shift, severity)
-ByImage: TypeAlias = Mapping[tuple[str, ...], npt.NDArray[np.float64]]  # what each image of a set adds to a number
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A number, in percent or points, and its standard error.
-
-    >>> gain = Measured(85.0, 0.3) - Measured(83.0, 0.4)
-    >>> str(gain), gain.side
-    ('+2.0 points (95 %: +1.0 to +3.0)', 1)
-    >>> str(Measured(0.5, 0.4)), str(Measured(0.0, 0.7))
-    ('+0.5 points (95 %: −0.3 to +1.3), not significant', 'tie (95 %: −1.4 to +1.4)')
-    """
-
-    value: float
-    error: float
-    seeds: float = field(default=0.0, compare=False, repr=False)  # the spread of seeds alone
-    images: ByImage = field(default_factory=dict, compare=False, repr=False)  # empty where rows do not say it
-
-    def __sub__(self, other: Measured) -> Measured:
-        """Take the difference: image by image where both are of the same ones, else as of different runs."""
-        value, seeds = self.value - other.value, math.hypot(self.seeds, other.seeds)
-        if not self.images or self.images.keys() != other.images.keys():
-            return Measured(value, math.hypot(self.error, other.error), seeds)
-        images = {of: shares - other.images[of] for of, shares in self.images.items()}
-        return Measured(value, max(seeds, drawn(images)), seeds, images)
-
-    def __rsub__(self, number: float) -> Measured:
-        """Take it from a number that is known."""
-        return Measured(
-            number - self.value, self.error, self.seeds, {of: -shares for of, shares in self.images.items()}
-        )
-
-    def __neg__(self) -> Measured:
-        """Turn a difference round."""
-        return 0.0 - self
-
-    def __str__(self) -> str:
-        digits = 2 if self.side and abs(self.value) < 0.1 else 1
-        low, high = (signed(self.value + sign * ERRORS * self.error, digits) for sign in (-1, 1))
-        if not self.side and abs(self.value) < 0.05:
-            return f"tie (95 %: {low} to {high})"
-        return f"{signed(self.value, digits)} points (95 %: {low} to {high})" + (
-            "" if self.side else ", not significant"
-        )
-
-    @property
-    def side(self) -> int:
-        """Say whether it is above (1) or below (−1) zero; 0 where it is not significant or no number."""
-        if not abs(self.value) > ERRORS * self.error:  # NaN too
-            return 0
-        return 1 if self.value > 0 else -1
 
 
 def places(line: Line, severities: Sequence[int], *, clean: bool = False) -> dict[Point, list[Row]]:
@@ -135,17 +83,6 @@ def weighted(points: Mapping[Point, Sequence[Row]], weights: Mapping[Point, floa
         variance += weights[point] ** 2 * right * (1 - right) / min(int(rows[seed]["n"]) for seed in whole)
     error = max(spread, math.sqrt(max(0.0, variance)))
     return Measured(100 * statistics.fmean(sums), 100 * error, 100 * spread)
-
-
-def drawn(images: ByImage) -> float:
-    """Standard error of a sum over images, had others like them been drawn.
-
-    >>> drawn({("fog",): np.array([1.0, 0.0, 0.0, 1.0])})  # √(4 · 1/3)
-    1.1547005383792515
-    """
-    return math.sqrt(
-        math.fsum(len(shares) * float(shares.var(ddof=1)) for shares in images.values() if len(shares) > 1)
-    )
 
 
 def _by_image(by_seed: Mapping[Point, Mapping[int, Row]], weights: Mapping[Point, float]) -> ByImage:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steep.data.declaration import DataSet
 from steep.data.known import KNOWN
-
-MISSING = "–"
+from steep.metrics.differences import MISSING as MISSING
+from steep.metrics.differences import number as number
+from steep.metrics.differences import signed as signed
 
 _PROTOCOLS = {
     "reset": "model reset before each {}",
@@ -19,21 +19,6 @@ _PROTOCOLS = {
     "mixed": "every {} mixed in each batch",
     "label-shift": "classes come in bursts",
 }
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    """Write a number; what is missing is a dash, never a zero."""
-    if value is None:
-        return MISSING
-    return "NaN" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
-
-
-def signed(value: float | None, digits: int = 2) -> str:
-    """Write a difference with its sign."""
-    if value is None or value != value:
-        return number(value)
-    value = round(value, digits) or 0.0  # no sign where no digit is left
-    return ("+" if value > 0 else "") + number(value, digits)
 
 
 def counted(numbers: Sequence[int]) -> str:

@@ -148,6 +148,17 @@ class Runner:
             self.outcome = Outcome([Step(logits, used=0, moved=False, note=note)], logits, self._numbers[3])
             return self.outcome
 
+    @torch.no_grad()
+    def peek(self, x: Tensor) -> Tensor:
+        """Answer the images without adapting, and leave everything as it is, `outcome` too."""
+        self.settle()
+        device, host = DeviceSnapshot(self.state), HostSnapshot(self.state)
+        try:
+            return self.method.predict(self.state, x)
+        finally:
+            device.revert()
+            host.revert(self.state)
+
     def _answer_piece(self, x: Tensor) -> Tensor:
         logits = self.method.predict(self.state, x)
         return mean_answer([logits, *self._predict_views(x)]) if self.behaviour.views else logits
