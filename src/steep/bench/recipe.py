@@ -16,15 +16,17 @@ import torch
 from steep import corruptions, recipes, user_code
 from steep.bench.options import COMMANDS, KEYS, RUN, admits, check, choices, names
 from steep.bench.rows import file_of, read
-from steep.bench.sources import UNTRAINED, find_weights, missing_weights, weights_sha256
+from steep.bench.sources import Sources, weights_sha256
 from steep.bench.spec import CLEAN, SEQUENCE, Cell, Hyper, as_hyper
 from steep.core.constraints import TABLE, TEXT, added_later
 from steep.core.method import Method
 from steep.data import NAMES
 from steep.data.known import data_set
-from steep.errors import InputError, UnknownNameError, unknown
+from steep.errors import InputError, SteepError, UnknownNameError, unknown
 from steep.methods import METHODS, find, make
-from steep.models import build
+from steep.models import build, checkpoints
+from steep.models.loading import PRETRAINED, is_outside, short_name
+from steep.training.weights import UNTRAINED, find_weights, missing_weights
 
 Table: TypeAlias = Mapping[str, Any]
 
@@ -38,11 +40,16 @@ class Plan:
     cells: tuple[Cell, ...]
     files: Mapping[str, Path | None]
     train: Mapping[str, str]  # weights → the training recipe they come from
+    code: Mapping[str, str]  # file.py:factory as cells name it → the same with its folder
 
     @property
     def present(self) -> dict[str, Path]:
         """The files that are there."""
         return {name: file for name, file in self.files.items() if file is not None}
+
+    def sources(self, root: Path | None) -> Sources:
+        """Give the models and images of the grid, from disk."""
+        return Sources(root, self.present, self.code)
 
     def left(self, store: Path) -> list[Cell]:
         """Give the cells that have no row in a store yet, which need not be there."""
@@ -57,6 +64,7 @@ def plan(
     only: Sequence[str] = (),
     seeds: str | None = None,
     limit: int | None = None,
+    model: str | None = None,
     weights: Path | None = None,
     root: Path | None = None,
     require: bool = True,
@@ -70,6 +78,7 @@ def plan(
         only: `method=tea,tent`, `shift=fog`, `severity=5`, `seed=0`, `setting=paper`, `source=photo`.
         seeds: `0..4` or `0,3`, instead of the recipe's, for every method.
         limit: only the first so many images of every set.
+        model: instead of the recipe's, with the file `weights`, or with the weights that it brings.
         weights: a file of weights, or a folder of such files.
         root: where data lives.
         require: whether weights that cannot be found are an error.
@@ -89,29 +98,48 @@ def plan(
         name, value = recipes.assignment(text, "NAME=VALUE such as tea.lr=1e-4")
         (hyper if "." in name else commanded)[name] = value
     recipes.check_keys("--set", commanded, COMMANDS)
+    if model is not None:
+        commanded["model"] = model
+        if weights is not None and weights.suffix:  # a file, not a folder of them
+            commanded["weights"] = weights.stem
+        elif is_outside(model):
+            commanded["weights"] = PRETRAINED
     table = check(where, {**table, **commanded}, KEYS)
     for needed in ("data", "model", "weights", "methods"):
         if needed not in table:
             raise InputError(f"{where}: expected the key {needed!r}, got {', '.join(table)}")
-    with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
-        build(table["model"], 2)
+    folder, reference = Path(recipe).expanduser().parent, table["model"]
+    if (factory := user_code.split(reference)) and "model" not in commanded:  # it lies beside the recipe
+        reference = f"{folder / factory[0]}:{factory[1]}"
+    table["model"] = short_name(reference)
+    if not is_outside(reference):
+        with torch.device("meta"):  # no memory: only to refuse a model that does not exist before anything runs
+            build(table["model"], 2)
     grid = _Grid(
         where=where,
         table=table,
         hyper={**table.get("set", {}), **hyper},
         commanded=commanded.keys(),
         seeds=None if seeds is None else check(where, {"seeds": seeds}, RUN)["seeds"],
-        folder=Path(recipe).expanduser().parent,
+        folder=folder,
     )
     cells = _choose(grid.cells(own_domain), choices(only))
-    files = {name: find_weights(name, weights, root) for name in sorted({cell.weights for cell in cells} - {UNTRAINED})}
+    wanted = sorted({cell.weights for cell in cells} - {UNTRAINED, PRETRAINED})
+    files = {name: find_weights(name, weights, root) for name in wanted}
     train = {cell.weights: str(table.get("train", "")).replace("{source}", cell.source) for cell in cells}
     for name, file in files.items():
         if require and file is None:
             raise missing_weights(name, train[name], weights, root)
     digests = {name: weights_sha256(file) for name, file in files.items() if file is not None}
-    cells = [replace(cell, weights_sha256=digests.get(cell.weights, "")) for cell in cells]
-    return Plan(name=Path(recipe).stem, about=table.get("about", ""), cells=tuple(cells), files=files, train=train)
+    code, about = {table["model"]: reference}, table.get("about", "")
+    grid_plan = Plan(name=Path(recipe).stem, about=about, cells=(), files=files, train=train, code=code)
+    size = None
+    if is_outside(reference):
+        with contextlib.nullcontext() if require else contextlib.suppress(SteepError):
+            loaded = grid_plan.sources(root).load_model(table["model"], cells[0].weights)
+            size, digests[PRETRAINED] = loaded.size, checkpoints.digest(loaded.model)
+    cells = [replace(c, weights_sha256=digests.get(c.weights, ""), size=c.size or size) for c in cells]
+    return replace(grid_plan, cells=tuple(cells))
 
 
 def _choose(cells: Iterable[Cell], chosen: Mapping[str, set[str]]) -> list[Cell]:

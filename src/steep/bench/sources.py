@@ -1,12 +1,10 @@
-"""Where a cell gets its model and its images: from disk, the last few kept in memory; and how weights are found."""
+"""Where a cell gets its model and its images: from disk, the last few kept in memory."""
 
 from __future__ import annotations
 
 import functools
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -14,19 +12,16 @@ import torch
 from torch import nn
 
 from steep.bench.spec import CLEAN, Cell
-from steep.data import ImageSet, default_root, load
+from steep.data import ImageSet, load
 from steep.data.known import data_set
-from steep.errors import CheckpointError, DataError
+from steep.errors import CheckpointError, DataError, InputError
 from steep.files import file_sha256
-from steep.models import Normalized, build, checkpoints
-
-UNTRAINED = "untrained"
-"""Weights of a model as initialised with seed 0: for trying a grid out."""
+from steep.models import build, checkpoints
+from steep.models.loading import PRETRAINED, LoadedModel, count_classes, is_outside, load_model
+from steep.training.weights import UNTRAINED
 
 IMAGE_BYTES = 3 << 30
 """How much of the test images stays in memory: all 75 sets of CIFAR-10-C, which a gradual stream needs at once."""
-
-_SUFFIXES = (".safetensors", ".pt", ".pth")
 
 T = TypeVar("T")
 
@@ -58,9 +53,15 @@ class Recent(Generic[T]):
 class Sources:
     """Models and images from files."""
 
-    def __init__(self, root: Path | None = None, weights: Mapping[str, Path] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path | None = None,
+        weights: Mapping[str, Path] | None = None,
+        code: Mapping[str, str] | None = None,
+    ) -> None:
         self.root = root
         self.weights = dict(weights or {})  # name → file
+        self.code = dict(code or {})  # file.py:factory → the same with its folder, which no row holds
         self._models = Recent[nn.Module](2)
         self._images = Recent[ImageSet](IMAGE_BYTES, weigh=lambda data: data.images.nbytes)
         self._train = Recent[ImageSet | None](1)
@@ -79,19 +80,37 @@ class Sources:
         key = (cell.data, cell.source, cell.size, cell.channels)
         return self._train.get(key, lambda: self._load_train(cell))
 
+    def load_model(self, model: str, weights: str, num_classes: int | None = None, channels: int = 3) -> LoadedModel:
+        """Load a model with weights by name, as `steep predict` does."""
+        if weights != PRETRAINED and weights not in self.weights:
+            raise CheckpointError(f"weights {weights}: no file is known for them. Give one: --weights FILE")
+        return load_model(
+            self.code.get(model, model),
+            weights=self.weights.get(weights),
+            pretrained=weights == PRETRAINED,
+            num_classes=num_classes,
+            channels=channels,
+        )
+
     def _load_model(self, cell: Cell, images: ImageSet) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = build(cell.model, len(images.classes), in_channels=images.images.shape[3])
-        if cell.weights == UNTRAINED:
-            return model.eval()
-        if cell.weights not in self.weights:
-            raise CheckpointError(f"weights {cell.weights}: no file is known for them. Give one: --weights FILE")
-        checkpoint = checkpoints.read(self.weights[cell.weights])
-        if {"mean", "std"} <= checkpoint.tensors.keys():  # saved together with its input normalisation
-            model = Normalized(model, checkpoint.tensors["mean"], checkpoint.tensors["std"])
-        checkpoints.copy_weights(checkpoint, model)
-        return model.eval()
+        classes, channels = len(images.classes), images.images.shape[3]
+        if cell.weights == UNTRAINED and not is_outside(cell.model):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                return build(cell.model, classes, in_channels=channels).eval()
+        if not is_outside(cell.model):
+            return self.load_model(cell.model, cell.weights, classes, channels).model
+        model = self.load_model(cell.model, cell.weights, None, channels).model
+        if cell.weights == PRETRAINED and cell.weights_sha256 not in ("", digest := checkpoints.digest(model)):
+            raise CheckpointError(
+                f"weights of {cell.model}: expected those with sha256 {cell.weights_sha256}, got {digest}"
+            )
+        if (answers := count_classes(model)) not in (None, classes):
+            raise InputError(
+                f"model {cell.model}: expected {classes} answers, the classes of {cell.data}, got {answers}. "
+                f"Fine-tune it: steep train RECIPE --model {cell.model} --init pretrained"
+            )
+        return model
 
     def _load_shift(self, cell: Cell, shift: str, severity: int) -> ImageSet:
         name = cell.data.removesuffix("-c") if shift == CLEAN else cell.data
@@ -117,25 +136,6 @@ def model_key(cell: Cell, images: ImageSet) -> tuple[Hashable, ...]:
     return (cell.model, cell.weights, cell.weights_sha256, len(images.classes), images.images.shape[3])
 
 
-def find_weights(name: str, place: Path | None = None, root: Path | None = None) -> Path | None:
-    """Look for the file of some weights by name, such as cifar10-wrn-28-10; None where there is none.
-
-    `place` is what the caller named: a file, or a folder that holds NAME.safetensors. `root` is where data lives;
-    weights lie in its folder `weights`.
-    """
-    return None if name == UNTRAINED else next(filter(_is_file, _candidates(name, place, root)), None)
-
-
-def missing_weights(name: str, train: str, place: Path | None = None, root: Path | None = None) -> CheckpointError:
-    """Build the error for weights that are nowhere, with the command that makes them."""
-    candidates = _candidates(name, place, root)
-    if candidates == [place]:
-        return CheckpointError(f"--weights {place}: no such file")
-    folders = ", ".join(dict.fromkeys(str(file.parent) for file in candidates))
-    make = f"Make them: steep train {train}, or give" if train else "Give"
-    return CheckpointError(f"weights {name}: no {name}.safetensors in {folders}. {make} a file: --weights FILE")
-
-
 def weights_sha256(path: Path) -> str:
     """Give the checksum of a file, which goes into the key of every cell; read once per process and state."""
     try:
@@ -148,23 +148,3 @@ def weights_sha256(path: Path) -> str:
 @functools.lru_cache(maxsize=64)
 def _digest(path: Path, size: int, changed: int) -> str:
     return file_sha256(path)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long for a file
-        return False
-
-
-def _candidates(name: str, place: Path | None, root: Path | None) -> list[Path]:
-    if place is not None and place.suffix in _SUFFIXES:
-        return [place]
-    if place is not None:
-        folders = [place]
-    else:
-        named = os.environ.get("STEEP_WEIGHTS")
-        folders = [Path(named).expanduser()] if named else []
-        folders += [(root or default_root()) / "weights", Path("weights"), Path()]
-        folders.append(Path(str(resources.files("steep") / "assets")))
-    return [folder / f"{name}{suffix}" for folder in folders for suffix in _SUFFIXES]

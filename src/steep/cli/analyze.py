@@ -14,7 +14,6 @@ from steep.analysis import ANALYSES, Analysis, cells, stream
 from steep.bench.options import admits, choices
 from steep.bench.recipe import plan
 from steep.bench.rows import Row, encode, read
-from steep.bench.sources import Sources
 from steep.bench.store import Store
 from steep.cli.follow import follow_run
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
@@ -115,7 +114,7 @@ def _measure(
     cells.resolve(analysis, settings)  # a wrong one is refused before anything runs
     others = [text for text in sets if not text.startswith(prefix)]
     grid = plan(recipe, sets=others, own_domain=analysis.own_domain, **options)
-    sources = Sources(options["root"], grid.present)
+    sources = grid.sources(options["root"])
     with Store(folder / "cells.jsonl") as store:
         with running(screen, grid, store) as progress:
             how: dict[str, Any] = {"device": place, "options": settings, "progress": progress}

@@ -13,12 +13,12 @@ from rich.table import Table
 from steep.bench import estimate, local, ray, torchrun
 from steep.bench.recipe import Plan, plan
 from steep.bench.rows import file_of
-from steep.bench.sources import Sources
 from steep.bench.spec import Cell, label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
 from steep.cli.output import console, duration, print_failures, running
 from steep.errors import InputError, unknown
+from steep.models.loading import is_outside
 
 
 def bench(
@@ -39,6 +39,9 @@ def bench(
     root: Root = None,
     limit: Limit = None,
     weights: Weights = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Instead of the recipe's: timm:NAME, hf:NAME, file.py:factory, …")
+    ] = None,
     compile: Annotated[bool, typer.Option("--compile", help="Compile models: pays for thousands of batches.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the grid and an estimate; run nothing.")] = False,
 ) -> None:
@@ -52,6 +55,8 @@ def bench(
 
     Example: steep bench continual --engine ray --address auto --gpus 0.5
 
+    Example: steep bench imagenet-c-resnet50 --model timm:convnext_tiny --root DATA
+
     Example: torchrun --nproc_per_node=8 -m steep bench table-1-cifar10 (each batch shared by eight GPUs)
     """
     _check(engine, device, gpus, compile, torchrun.started())
@@ -61,6 +66,7 @@ def bench(
         only=only or [],
         seeds=seeds,
         limit=limit,
+        model=model,
         weights=weights,
         root=root,
         require=not dry_run,
@@ -69,7 +75,7 @@ def bench(
     if dry_run:
         _show(grid, place, choose_device(device))
         return
-    screen, disk = console(), Sources(root, grid.present)
+    screen, disk = console(), grid.sources(root)
     with contextlib.ExitStack() as stack:
         group = None
         if torchrun.started():
@@ -118,8 +124,7 @@ def _show(grid: Plan, place: Path, device: str) -> None:
     screen.print(f"data {first.data}, model {first.model}, protocol {first.protocol}")
     screen.print(f"shifts {', '.join(shifts)}; severities {', '.join(map(str, severities))}")
     for name, file in grid.files.items():
-        there = file is not None
-        screen.print(f"weights {name}: {file if there else f'not found; make them: steep train {grid.train[name]}'}")
+        screen.print(f"weights {name}: {file if file else f'not found; make them: steep train {grid.train[name]}'}")
     table = Table("method", "setting", "seeds", "cells", "predicts", "images", "forward passes per image")
     methods: dict[str, list[Cell]] = {}
     for cell in grid.cells:
@@ -130,8 +135,9 @@ def _show(grid: Plan, place: Path, device: str) -> None:
         passes = f"{estimate.passes(cells[0]):g}"
         table.add_row(name, cells[0].setting, seeds, str(len(cells)), cells[0].predict, images, passes)
     screen.print(table, soft_wrap=False)
-    seconds = estimate.seconds(left, device)
-    screen.print(
-        f"{len(grid.cells)} cells, {len(grid.cells) - len(left)} of them in {file_of(place)} already; "
-        f"about {duration(seconds)} on {device}, from measured forward passes"
-    )
+    there = f"{len(grid.cells)} cells, {len(grid.cells) - len(left)} of them in {file_of(place)} already"
+    if is_outside(first.model):
+        screen.print(f"{there}; no estimate of the time for {first.model}, which is not one of steep's own")
+    else:
+        seconds = estimate.seconds(left, device)
+        screen.print(f"{there}; about {duration(seconds)} on {device}, from measured forward passes")

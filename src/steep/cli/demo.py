@@ -16,7 +16,6 @@ from steep.analysis.pictures import strips
 from steep.bench import local
 from steep.bench.recipe import Plan, plan
 from steep.bench.rows import Row, file_of, read
-from steep.bench.sources import Sources
 from steep.bench.spec import label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Root, choose_device
@@ -65,7 +64,7 @@ def demo(
         file = store / f"{table['weights']}.safetensors"  # left as it is where it is there; a stopped run goes on
         weights = train(TrainingSpec.from_recipe(table["train"]), file, resume=True).weights
         grid = _plan(OFFLINE_RECIPE, every, limit, weights=weights)
-    sources = Sources(root, grid.present)
+    sources = grid.sources(root)
     with Store(store) as rows, running(screen, grid, rows) as progress:
         outcome = local.run(grid.cells, rows, sources=sources, device=place, progress=progress)
     print_failures(screen, outcome)

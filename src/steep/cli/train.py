@@ -24,6 +24,12 @@ def train(
     ] = None,
     root: Root = None,
     device: Device = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Instead of the recipe's: timm:NAME, hf:NAME, file.py:factory, …")
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option("--init", help="Fine-tune: pretrained, or a file of weights to start from.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Decides the weights to start from and every draw.")
     ] = None,
@@ -40,10 +46,11 @@ def train(
     Example: steep train train-digits --out digits.safetensors
 
     Example: steep train train-cifar10-wrn-28-10 --device cuda --set epochs=30
+
+    Example: steep train train-office-caltech-amazon-lite0 --model timm:resnet50 --init pretrained
     """
     overrides = dict(assignment(text) for text in sets or [])
-    if seed is not None:
-        overrides["seed"] = seed
+    overrides |= {k: v for k, v in (("seed", seed), ("model", model), ("init", init)) if v is not None}
     spec = TrainingSpec.from_recipe(recipe, overrides)
     target = out or (root or default_root()) / "weights" / f"{spec.recipe.removeprefix('train-')}.safetensors"
     if dry_run:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from steep.methods import METHODS
+from steep.models.loading import PRETRAINED
 from steep.report.tables import Line, Table
 from steep.report.words import declared
 
@@ -25,9 +26,8 @@ def command(table: Table, number: int = 1) -> str:
         for name, value in sorted((line.spec.get("hyper") or {}).items())
         if value is None and _default(line, name) is not None
     ]
-    weights = (
-        f"--weights {shlex.quote(str(table.spec['weights']))}.safetensors" if table.spec.get("weights_sha256") else ""
-    )
+    name, from_file = str(table.spec.get("weights")), table.spec.get("weights_sha256")
+    weights = f"--weights {shlex.quote(name)}.safetensors" if from_file and name != PRETRAINED else ""
     words = ["steep bench", f"again-{number}.toml", f"--store runs/again-{number}", weights, *dict.fromkeys(nothing)]
     return " ".join(word for word in words if word)
 

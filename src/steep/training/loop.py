@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steep import metrics
+from steep.core.classifier import as_logits
 from steep.data import to_floats
 from steep.errors import CheckpointError, InputError
 from steep.files import explained, file_sha256, make_folder, read_json, write_json
 from steep.models import checkpoints
+from steep.models.loading import short_name
 from steep.provenance import commit, device_name, versions
 from steep.training.augment import crops, draw
 from steep.training.interrupt import DeferredInterrupt
@@ -161,7 +163,7 @@ class _Loop:
         self.total = self.spec.epochs * run.steps
         self.warmup = round(self.spec.warmup_epochs * run.steps)
         compiled = self.spec.compile and run.device.type == "cuda"
-        self.forward: Callable[[Tensor], Tensor] = torch.compile(run.model) if compiled else run.model
+        self.forward: Callable[[Tensor], Any] = torch.compile(run.model) if compiled else run.model
         now = time.monotonic()
         self.began, self.began_at, self.earlier = now, run.done, run.seconds
         self.reported = self.saved = now
@@ -216,7 +218,7 @@ class _Loop:
 
     def _answer(self, x: Tensor) -> Tensor:
         try:
-            return self.forward(x)
+            return as_logits(self.forward(x))
         except Exception as error:
             if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise InputError(
@@ -278,7 +280,7 @@ def evaluate(model: nn.Module, split: Split, spec: TrainingSpec, *, autocast: bo
     answers = []
     for pixels in torch.split(split.images, spec.batch_size):
         with _autocast(spec, pixels.device) if autocast else contextlib.nullcontext():
-            answers.append(model(to_floats(pixels, memory_format=memory_format(spec))).float())
+            answers.append(as_logits(model(to_floats(pixels, memory_format=memory_format(spec)))).float())
     return metrics.accuracy(torch.cat(answers), split.labels)
 
 
@@ -296,7 +298,7 @@ def _finish(run: Run, out: Path) -> Trained:
     train, test = run.train.source, run.test.source
     row: dict[str, Any] = {
         "recipe": spec.recipe,
-        "architecture": spec.model,
+        "architecture": short_name(spec.model),
         "data": spec.data if spec.domain is None else f"{spec.data}/{spec.domain}",
         "data_digest": train.digest,
         "test_digest": test.digest,
@@ -320,7 +322,7 @@ def _finish(run: Run, out: Path) -> Trained:
     header = {k: v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in row.items() if v is not None}
     checkpoints.save(run.model, out, header, dtype=dtype)
     size = {"bytes": out.stat().st_size, "weights_sha256": file_sha256(out)}  # as a row of the bench names them
-    row |= {"spec": asdict(spec), **size, "history": run.history}
+    row |= {"spec": spec.plain(), **size, "history": run.history}
     write_json(out.with_suffix(".json"), row)
     return Trained(out, row)
 

@@ -9,7 +9,7 @@ import torch
 
 from steep.data import default_root, load, status
 from steep.data.known import data_set
-from steep.training.run import build
+from steep.training.run import build, load_start
 from steep.training.spec import TrainingSpec
 
 
@@ -34,7 +34,7 @@ def plan(spec: TrainingSpec, root: Path | None = None) -> Plan:
     >>> work.parameters, work.classes, work.image_shape
     (2243546, 10, (3, 32, 32))
     """
-    root = root or default_root()
+    root, loaded = root or default_root(), load_start(spec)
     known = data_set(spec.data)
     part = known.part(spec.train_split, spec.domain)
     if known.fetchable and known.shape is not None:
@@ -42,15 +42,16 @@ def plan(spec: TrainingSpec, root: Path | None = None) -> Plan:
         state = next(row.state for row in status(spec.data, root) if row.part == part)
         data = state if state in ("ready", "files found") else f"{state}. Run: steep data fetch {spec.data}"
     else:  # bundled or the user's own: small, or here anyway
-        train = load(spec.data, spec.train_split, root, size=spec.size)
+        train = load(spec.data, spec.train_split, root, size=spec.size, domain=spec.domain)
         images, classes, data = len(train), len(train.classes), "ready"
         shape = (train.images.shape[1], train.images.shape[2], train.images.shape[3])
     images = min(images, spec.limit or images)
-    side = (spec.size, spec.size) if spec.size else shape[:2]
+    size = spec.size or (loaded.size if loaded else None)
+    side = (size, size) if size else shape[:2]
     channels = spec.channels or shape[2]
-    with torch.device("meta"):
-        model = build(spec, classes, channels)
-        model(torch.empty(2, channels, *side))
+    with torch.device("cpu" if loaded else "meta"):
+        model = build(spec, classes, channels, loaded)
+        model.eval()(torch.empty(2, channels, *side))
     steps = images // spec.batch_size
     return Plan(
         train_images=images,

@@ -15,8 +15,11 @@ from torch import Tensor, nn
 from steep import models, sealed
 from steep.data import ImageSet, load
 from steep.errors import CheckpointError, InputError
+from steep.models import checkpoints
+from steep.models.loading import PRETRAINED, LoadedModel, load_model, with_head
 from steep.training.augment import padded
 from steep.training.spec import Border, TrainingSpec
+from steep.training.weights import weights_file
 
 KIND = "a training run"  # of its checkpoint
 _PLACE = ("epoch", "step", "seconds", "history", "devices")  # what a checkpoint holds besides tensors
@@ -54,6 +57,7 @@ class Run:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
+    start_sha256: str | None = None  # of the weights it starts from, where those were loaded
 
     @property
     def steps(self) -> int:
@@ -68,13 +72,16 @@ class Run:
     @classmethod
     def start(cls, spec: TrainingSpec, root: Path | None, device: torch.device) -> Run:
         """Load the data and make the model of the spec's seed, the same on every device."""
-        train, test = (_load(spec, split, root) for split in (spec.train_split, spec.test_split))
+        loaded = load_start(spec)
+        size = None if loaded is None else loaded.size
+        train, test = (_load(spec, split, root, size) for split in (spec.train_split, spec.test_split))
         if len(train) < spec.batch_size:
             raise InputError(
                 f"recipe {spec.recipe}: batch_size: expected at most the {len(train)} training pictures there are, "
                 f"got {spec.batch_size}"
             )
-        model = build(spec, len(train.classes), train.images.shape[3])
+        model = build(spec, len(train.classes), train.images.shape[3], loaded)
+        start_sha256 = None if loaded is None else checkpoints.digest(model)
         model = model.to(device=device, memory_format=memory_format(spec))  # type: ignore[call-overload]
         optimizer = torch.optim.SGD(
             model.parameters(),
@@ -93,11 +100,13 @@ class Run:
             optimizer,
             loss=torch.zeros((), device=device),
             correct=torch.zeros((), dtype=torch.int64, device=device),
+            start_sha256=start_sha256,
         )
 
     def fingerprint(self) -> dict[str, Any]:
         """Say what a checkpoint has to agree on to be this run's."""
-        return {**self.spec.identity(), "data_digest": self.train.source.digest}
+        start = {} if self.start_sha256 is None else {"start_sha256": self.start_sha256}
+        return {**self.spec.identity(), "data_digest": self.train.source.digest, **start}
 
     def save(self, path: Path) -> None:
         """Put everything that moves on disk. The order and the crops of the epoch follow from its number."""
@@ -156,12 +165,28 @@ def memory_format(spec: TrainingSpec) -> torch.memory_format:
     return torch.channels_last if spec.channels_last else torch.contiguous_format
 
 
-def build(spec: TrainingSpec, num_classes: int, in_channels: int) -> nn.Module:
-    """Make the spec's model with weights that its seed decides, leaving torch's own random stream alone."""
+def load_start(spec: TrainingSpec) -> LoadedModel | None:
+    """Load the model to fine-tune; None where the spec's model starts from random weights."""
+    if not spec.loads:
+        return None
+    file = None if spec.init in (None, PRETRAINED) else weights_file(spec.init)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)  # a factory may bring no weights
+        return load_model(spec.model, weights=file, pretrained=spec.init == PRETRAINED)
+
+
+def build(spec: TrainingSpec, num_classes: int, in_channels: int, loaded: LoadedModel | None = None) -> nn.Module:
+    """Make the spec's model with weights that its seed decides, leaving torch's own random stream alone.
+
+    Of a loaded model the seed decides the last layer, where its classes are others.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
+        if loaded is not None:
+            return with_head(loaded.model, num_classes)
         return models.build(spec.model, num_classes, in_channels=in_channels, **spec.model_options)
 
 
-def _load(spec: TrainingSpec, split: str, root: Path | None) -> ImageSet:
-    return load(spec.data, split, root, limit=spec.limit, size=spec.size, channels=spec.channels, domain=spec.domain)
+def _load(spec: TrainingSpec, split: str, root: Path | None, size: int | None) -> ImageSet:
+    size = spec.size or size
+    return load(spec.data, split, root, limit=spec.limit, size=size, channels=spec.channels, domain=spec.domain)

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from steep import recipes
 from steep.core.constraints import TEXT, Choice, Kind, Real, Whole, constraints_of, hyper
 from steep.errors import InputError
+from steep.models.loading import is_outside, short_name
 
 Precision = Literal["auto", "bf16", "fp32"]
 Store = Literal["fp16", "fp32"]
@@ -46,8 +47,9 @@ class TrainingSpec:
     domain: str | None = hyper(None, Kind(str, "a text", optional=True))  # of a set with domains
     limit: int | None = hyper(None, _COUNT)  # only the first so many pictures of each split
 
-    model: str = hyper(MISSING, TEXT)  # a name steep.models.build takes
+    model: str = hyper(MISSING, TEXT)  # a name steep.models.build or steep.models.loading.load_model takes
     model_options: Mapping[str, Any] = field(default_factory=dict)
+    init: str | None = hyper(None, Kind(str, "a text", optional=True))  # pretrained, or weights to start from
 
     epochs: int = hyper(MISSING, Whole(least=1))
     batch_size: int = hyper(MISSING, Whole(least=2))
@@ -78,6 +80,7 @@ class TrainingSpec:
                 raise InputError(f"recipe {self.recipe}: {error}") from None
         for name, good, expected in (
             ("model_options", isinstance(self.model_options, Mapping), "a table"),
+            ("model_options", not (self.loads and self.model_options), "none for a model that is loaded, not built"),
             ("momentum", self.momentum < 1, "less than 1"),
             ("nesterov", not self.nesterov or self.momentum > 0, "false where momentum is 0"),
             ("label_smoothing", self.label_smoothing < 1, "less than 1"),
@@ -118,9 +121,20 @@ class TrainingSpec:
             raise InputError(f"recipe {short}: expected the keys {', '.join(needed)} too, got {', '.join(table)}")
         return cls(recipe=short, **table)
 
+    @property
+    def loads(self) -> bool:
+        """Whether the model comes with weights, or from a library: fine-tuned then, at its own size."""
+        return self.init is not None or is_outside(self.model)
+
+    def plain(self) -> dict[str, Any]:
+        """Give every field, without the folders of a file."""
+        table = {**asdict(self), "model": short_name(self.model), "init": self.init and Path(self.init).name}
+        plain: dict[str, Any] = json.loads(json.dumps(table))
+        return plain
+
     def identity(self) -> dict[str, Any]:
         """Everything that decides the weights, as plain data; two specs with one identity train the same model."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        plain = self.plain()
         if not self.pad:
             plain["border"] = "zeros"  # there is none
         return {key: value for key, value in plain.items() if key not in _INCIDENTAL}
