@@ -236,27 +236,18 @@ def elastic_transform(x, p, moves, noise):
 
 def canny(x, low, high):
     height, width = x.shape
-    padded = np.pad(x.astype(int), 1, mode="edge")
-    gx, gy = np.zeros((height, width), int), np.zeros((height, width), int)
-    for i in range(height):
-        for j in range(width):
-            w = padded[i : i + 3, j : j + 3]
-            gx[i, j] = (w[0, 2] + 2 * w[1, 2] + w[2, 2]) - (w[0, 0] + 2 * w[1, 0] + w[2, 0])
-            gy[i, j] = (w[2, 0] + 2 * w[2, 1] + w[2, 2]) - (w[0, 0] + 2 * w[0, 1] + w[0, 2])
+    gx, gy = (ndimage.sobel(x.astype(int), axis, mode="nearest") for axis in (1, 0))
     size = np.pad(abs(gx) + abs(gy), 1)
     peak = np.zeros((height, width), bool)
-    for i in range(height):
-        for j in range(width):
-            m, a, b = size[i + 1, j + 1], abs(gx[i, j]), abs(gy[i, j]) << 15
-            if m <= low:
-                continue
-            if b < a * 13573:
-                peak[i, j] = m > size[i + 1, j] and m >= size[i + 1, j + 2]
-            elif b > a * 13573 + (a << 16):
-                peak[i, j] = m > size[i, j + 1] and m >= size[i + 2, j + 1]
-            else:
-                s = -1 if (gx[i, j] < 0) != (gy[i, j] < 0) else 1
-                peak[i, j] = m > size[i, j + 1 - s] and m > size[i + 2, j + 1 + s]
+    for i, j in np.argwhere(size[1:-1, 1:-1] > low):
+        m, a, b = size[i + 1, j + 1], abs(gx[i, j]), abs(gy[i, j]) << 15
+        if b < a * 13573:
+            peak[i, j] = m > size[i + 1, j] and m >= size[i + 1, j + 2]
+        elif b > a * 13573 + (a << 16):
+            peak[i, j] = m > size[i, j + 1] and m >= size[i + 2, j + 1]
+        else:
+            s = -1 if (gx[i, j] < 0) != (gy[i, j] < 0) else 1
+            peak[i, j] = m > size[i, j + 1 - s] and m > size[i + 2, j + 1 + s]
     edges = peak & (size[1:-1, 1:-1] > high)
     stack = list(zip(*np.nonzero(edges), strict=True))
     while stack:
@@ -274,13 +265,16 @@ def chamfer(edges, cap):
     height, width = edges.shape
     one, diagonal, knight = (round(65536 * d) for d in (1.0, 1.4, 2.1969))
     best = np.full((height, width), cap << 16)
-    rows, columns = np.mgrid[:height, :width]
+    rows, columns = np.mgrid[-cap : cap + 1, -cap : cap + 1]
+    far, near = np.maximum(abs(rows), abs(columns)), np.minimum(abs(rows), abs(columns))
+    flat = near * knight + (far - 2 * near) * one
+    slanted = (far - near) * knight + (2 * near - far) * diagonal
+    around = np.where(2 * near <= far, flat, slanted)
+    best = np.pad(best, cap)
     for i, j in zip(*np.nonzero(edges), strict=True):
-        far, near = np.maximum(abs(rows - i), abs(columns - j)), np.minimum(abs(rows - i), abs(columns - j))
-        flat = near * knight + (far - 2 * near) * one
-        slanted = (far - near) * knight + (2 * near - far) * diagonal
-        best = np.minimum(best, np.where(2 * near <= far, flat, slanted))
-    return best / 65536
+        window = best[i : i + 2 * cap + 1, j : j + 2 * cap + 1]
+        np.minimum(window, around, out=window)
+    return best[cap:-cap, cap:-cap] / 65536
 
 
 def equalize(x):

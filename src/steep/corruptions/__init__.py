@@ -1,8 +1,8 @@
-"""The 19 corruptions of the CIFAR-10-C family, batched, on any device.
+"""The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, batched, on any device.
 
 Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
-ICLR 2019: 15 benchmark corruptions and 4 for validation, at five severities, for 32x32 and 64x64 images, and
-scaled from these to any other size.
+ICLR 2019: 15 benchmark corruptions and 4 for validation, at five severities, with the published numbers for 32x32,
+64x64 and 224x224 images, and scaled from the first two for other small ones.
 
     from steep.corruptions import corrupt
     foggy = corrupt(images, "fog", severity=3, seed=0)

@@ -35,7 +35,7 @@ GPU_PIXELS = 1 << 22
 def corrupt(
     images: Images, name: str, severity: int = 5, seed: int = 0, *, first: int = 0, table: str | None = None
 ) -> Images:
-    """Corrupt images the way the CIFAR-10-C family of benchmarks does.
+    """Corrupt images the way CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C do.
 
     Args:
         images: uint8, (N, H, W, 3), or grey as (N, H, W) or (N, H, W, 1); a numpy array or a torch tensor on
@@ -48,8 +48,9 @@ def corrupt(
             nothing else: not from the batch it comes in, nor the device or the number of threads. Severity is
             part of it, so the severities of one image are drawn independently, as in the published sets.
         first: the index of images[0] in its set, for sets that are corrupted piece by piece.
-        table: "cifar", "tiny-imagenet" or "scaled" parameters; by default the published ones at 32x32 and
-            64x64, and an approximation scaled from these at any other size.
+        table: "cifar", "tiny-imagenet", "imagenet" or "scaled" parameters; by default the published ones of the
+            first two at 32x32 and 64x64, those of ImageNet-C from a shorter side of 128 on, and an approximation
+            scaled from the first two at any other size.
 
     Returns:
         New images of the same type, dtype, shape and device.

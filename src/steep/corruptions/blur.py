@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steep.corruptions.filters import correlate, gaussian, levels, pad, planes
-from steep.corruptions.parameters import Values
+from steep.corruptions.filters import correlate, correlate_disk, gaussian, levels, pad, planes, truncated
+from steep.corruptions.parameters import LARGE, Values
 from steep.corruptions.random import Stream
+
+# ImageMagick rounds to 16 bits before the level is truncated: floor(round(257 s) / 257).
+_ROUNDED = 0.5 / 257
 
 
 def gaussian_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
@@ -25,12 +28,15 @@ def gaussian_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
 
 def defocus_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
     """Correlate with a disk whose edge is smoothed, mirrored at the border. Draws: none."""
-    return levels(correlate(planes(images), disk(*values)))
+    kernel = disk(*values)
+    return levels((correlate if len(kernel) <= 7 else correlate_disk)(planes(images), kernel))
 
 
 @lru_cache(maxsize=64)
 def disk(radius: float, alias_sigma: float) -> list[list[float]]:
-    """Return the defocus kernel: a uniform disk smoothed by a 3x3 Gaussian (5x5 from radius 8 on).
+    """Return the defocus kernel: a uniform disk smoothed by a 3x3 Gaussian (5x5 from radius 9 on).
+
+    The smoothing mirrors at the rim of the original's grid, so from radius 8 on the weights add up to more than 1.
 
     >>> [round(w, 3) for w in disk(1, 0.1)[1]]
     [0.2, 0.2, 0.2]
@@ -41,14 +47,15 @@ def disk(radius: float, alias_sigma: float) -> list[list[float]]:
     half = 1 if radius <= 8 else 2
     bell = np.exp(-0.5 * (np.arange(-half, half + 1) / alias_sigma) ** 2)
     bell /= bell.sum()
-    kernel = np.pad(inside / inside.sum(), half)
+    kernel = np.pad(inside / inside.sum(), half, mode="reflect")
     for axis in (0, 1):
         kernel = sum(w * np.roll(kernel, k - half, axis) for k, w in enumerate(bell))
+    kernel = kernel[half:-half, half:-half]
     # Weights that cannot move a level even together are dropped, and empty rims with them.
     kernel[kernel < 1e-7] = 0
     used = np.flatnonzero(kernel.any(0))
     kernel = kernel[used[0] : used[-1] + 1, used[0] : used[-1] + 1]
-    return [[float(w) for w in row] for row in kernel / kernel.sum()]
+    return [[float(w) for w in row] for row in (kernel / kernel.sum() if radius < 8 else kernel)]
 
 
 def glass_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
@@ -88,12 +95,11 @@ def copy_sources(dx: Tensor, dy: Tensor, shift: int) -> Tensor:
         return source.view(n, -1)
     # A source later in reading order was visited before: it holds what *its* source held then. Following such
     # links needs as many steps as the longest chain; doubling the links needs the logarithm of it.
-    count = height * width
     here, source = here.reshape(n, -1), source.view(n, -1)
     follow = (source > here) & visited.view(1, -1).expand(n, -1).gather(1, source)
     link = torch.where(follow, source, here)
-    for _ in range(math.ceil(math.log2(count))):
-        link = link.gather(1, link)
+    while not torch.equal(further := link.gather(1, link), link):
+        link = further
     # `link` is now the last pixel of the chain, and its own source was not yet overwritten when it was read.
     return source.gather(1, link)
 
@@ -125,13 +131,17 @@ def drag(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
     # and indexing windows copies whole rows where indexing pixels would look up every one.
     reach = len(taps) - 1
     padded = pad(x, reach, (2, 3), "edge")
+    total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    if x.device.type == "cpu" and min(height, width) >= LARGE:  # few images: a slice for each of them and each tap
+        for image, out, *offsets in zip(padded.to(torch.float32), total, dy.T.tolist(), dx.T.tolist(), strict=True):
+            for weight, down, right in zip(taps, *offsets, strict=True):
+                out.add_(image[:, reach + down :, reach + right :][:, :height, :width] * weight)
+        return truncated(total, _ROUNDED)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
     image = torch.arange(n, device=x.device)
-    total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
     for i, weight in enumerate(taps):
         total.add_(windows[image, dy[i] + reach, dx[i] + reach].to(torch.float32).mul_(weight))
-    # ImageMagick rounds to 16 bits before the level is truncated: floor(round(257 s) / 257).
-    return total.add_(0.5 / 257).clamp_(0, 255).to(torch.uint8)
+    return truncated(total, _ROUNDED)
 
 
 def zoom_matrix(size: int, factor: float) -> np.ndarray:
@@ -154,17 +164,38 @@ def zoom_matrix(size: int, factor: float) -> np.ndarray:
     return matrix
 
 
+@lru_cache(maxsize=256)
+def _axis(size: int, factor: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what one axis of the clipped zoom reads: (first index, second index, weight of the second)."""
+    matrix = torch.from_numpy(zoom_matrix(size, factor))
+    first = (matrix > 0).to(torch.int64).argmax(1)
+    second = (first + 1).clamp(max=size - 1)
+    share = torch.where(second > first, matrix.gather(1, second[:, None])[:, 0], 0.0)
+    return first.to(device), second.to(device), share.to(torch.float32)[:, None].to(device)
+
+
+def zoomed(x: Tensor, factor: float) -> Tensor:
+    """Zoom (n, …, H, W) into its centre, same size out."""
+    if factor == 1:
+        return x
+    for _ in range(2):  # the columns as rows, which are copied whole
+        first, second, share = _axis(x.shape[-2], factor, x.device)
+        near, far = x.index_select(-2, first), x.index_select(-2, second)
+        x = far.sub_(near).mul_(share).add_(near).transpose(-2, -1).contiguous()
+    return x
+
+
 Patch = tuple[int, int, int, int, int, int, Tensor]
 
 
 @lru_cache(maxsize=16)
-def _zoom_patches(stop: float, height: int, width: int, device: torch.device) -> list[Patch]:
+def _zoom_patches(stop: float, step: float, height: int, width: int, device: torch.device) -> list[Patch]:
     """Write the mean over all zooms as weights by offset: (dy, dx, top, bottom, left, right, weights).
 
     A pixel reads only from its own neighbourhood, so for each offset the weights are zero outside one
     rectangle; adding up these rectangles is far less work than one resize per factor.
     """
-    factors = np.arange(1, stop, 0.01).tolist()  # with its float errors, which decide the last one
+    factors = np.arange(1, stop, step).tolist()  # with its float errors, which decide the last one
     bands = []  # per axis: offset -> (factors, size) weights of that diagonal
     for size in (height, width):
         matrices = np.stack([np.eye(size), *(zoom_matrix(size, z) for z in factors)])  # the image counts too
@@ -191,10 +222,15 @@ def _zoom_patches(stop: float, height: int, width: int, device: torch.device) ->
 
 def zoom_blur(images: Tensor, stream: Stream, values: Values) -> Tensor:
     """Average the image and its zooms towards the centre. Draws: none."""
-    (stop,) = values
     x = planes(images)
+    if min(images.shape[1:3]) >= LARGE:  # too many offsets
+        factors = np.arange(1, *values).tolist()
+        total = x.clone()
+        for factor in factors:
+            total.add_(zoomed(x, factor))
+        return levels(total.mul_(1 / (len(factors) + 1)))
     total = torch.zeros_like(x)
-    for dy, dx, top, bottom, left, right, weights in _zoom_patches(stop, *images.shape[1:3], images.device):
+    for dy, dx, top, bottom, left, right, weights in _zoom_patches(*values, *images.shape[1:3], images.device):
         seen = x[..., top + dy : bottom + dy, left + dx : right + dx]
         total[..., top:bottom, left:right].add_(seen * weights)
     return levels(total)

@@ -12,7 +12,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from steep.corruptions.filters import gaussian_weights, levels, planes
+from steep.corruptions.filters import gaussian, gaussian_weights, levels, planes
 from steep.corruptions.parameters import Values
 from steep.corruptions.random import Stream
 
@@ -36,9 +36,11 @@ def elastic_transform(images: Tensor, stream: Stream, values: Values) -> Tensor:
 def displacement(noise: Tensor, sigma: float) -> Tensor:
     """Smooth noise (n, 2, H, W) with a Gaussian cut at 3 sigma, edges mirrored; float32.
 
-    As two products with the filter's matrix, since the kernel may be wider than the picture. They run in
+    Where the kernel is not much narrower than the picture, as two products with the filter's matrix. They run in
     float64: whatever the order of summation, the float32 result is the same.
     """
+    if 8 * len(gaussian_weights(sigma, truncate=3.0)) < min(noise.shape[2:]):
+        return gaussian(noise, sigma, truncate=3.0, border="symmetric")
     rows = _filter_matrix(noise.shape[2], sigma, noise.device)
     columns = _filter_matrix(noise.shape[3], sigma, noise.device)
     smooth = noise.to(torch.float64) @ columns.T
@@ -65,8 +67,10 @@ def _warp_affine(x: Tensor, moves: Tensor) -> Tensor:
     across = torch.arange(width, device=x.device, dtype=torch.float64)
     down = torch.arange(height, device=x.device, dtype=torch.float64)
     # OpenCV adds up two numbers rounded to 1/1024, half a 1/32 pixel to round, and drops the low bits.
-    by_column = (inverse[:, :, :1] * across * 1024).round().to(torch.int32)  # (n, 2, W)
-    by_row = ((inverse[:, :, 1:2] * down + inverse[:, :, 2:]) * 1024).round().to(torch.int32)  # (n, 2, H)
+    by_column = inverse[:, :, :1] * across  # (n, 2, W)
+    by_row = inverse[:, :, 1:2] * down + inverse[:, :, 2:]  # (n, 2, H)
+    # A map that folds the picture nearly flat reaches very far.
+    by_column, by_row = ((p * 1024).round().clamp(-(1 << 29), 1 << 29).to(torch.int32) for p in (by_column, by_row))
     place = (by_row[:, :, :, None] + 16 + by_column[:, :, None]) >> 5  # (n, 2, H, W) in 1/32 pixel
     whole = place >> 5
     share = (place & 31).to(torch.float32).mul_(1 / 32)
@@ -109,6 +113,8 @@ def _bilinear(x: Tensor, top: Tensor, left: Tensor, down: Tensor, right: Tensor,
 
 
 def _fold(index: Tensor, size: int, repeat_edge: bool) -> Tensor:
-    """Mirror int32 indices less than one picture outside back into 0..size-1; the clamp is there in case."""
+    """Mirror int32 indices back into 0..size-1, from however far outside."""
+    period = 2 * (size if repeat_edge else size - 1)
     index = index ^ (index >> 31) if repeat_edge else index.abs()  # the first is -1 - index where negative
-    return torch.minimum(index, 2 * size - (1 if repeat_edge else 2) - index).clamp_(0, size - 1)
+    index = index.remainder_(period)
+    return torch.minimum(index, period - (1 if repeat_edge else 0) - index)

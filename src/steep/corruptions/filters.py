@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+
+Border: TypeAlias = Literal["edge", "reflect", "symmetric"]
 
 # Levels are truncated to uint8, as in the original. A sum that is a whole number up to float32 rounding must
 # not lose a level by that, so this much is added first: far above the rounding, far below what can be seen.
@@ -35,8 +37,8 @@ def truncated(x: Tensor, nudge: float = NUDGE) -> Tensor:
     return x.add_(nudge).clamp_(0, 255).to(torch.uint8)
 
 
-def pad(x: Tensor, by: int, dims: Sequence[int], border: Literal["edge", "reflect"]) -> Tensor:
-    """Extend dimensions on both sides by copies of their own slices: the edge, or what it mirrors beyond itself."""
+def pad(x: Tensor, by: int, dims: Sequence[int], border: Border) -> Tensor:
+    """Extend dimensions on both sides by copies of their own slices: the edge, or what mirrors, without it or with."""
     for dim in dims:
         last = x.shape[dim] - 1
         if border == "edge":
@@ -64,12 +66,12 @@ def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-def gaussian(x: Tensor, sigma: float) -> Tensor:
-    """Blur the last two dimensions of x with a Gaussian, the edge repeated outwards."""
-    weights = gaussian_weights(sigma)
+def gaussian(x: Tensor, sigma: float, truncate: float = 4.0, border: Border = "edge") -> Tensor:
+    """Blur the last two dimensions of x with a Gaussian, by default with the edge repeated outwards."""
+    weights = gaussian_weights(sigma, truncate)
     radius = len(weights) // 2
     for dim in (-2, -1) if radius else ():
-        size, padded = x.shape[dim], pad(x, radius, (dim,), "edge")
+        size, padded = x.shape[dim], pad(x, radius, (dim,), border)
         x = padded.narrow(dim, radius, size) * weights[radius]
         for i in range(radius):  # symmetric: one product for both sides
             pair = padded.narrow(dim, i, size) + padded.narrow(dim, 2 * radius - i, size)
@@ -86,4 +88,23 @@ def correlate(x: Tensor, kernel: Sequence[Sequence[float]]) -> Tensor:
         for j, weight in enumerate(row):
             if weight != 0:
                 total.add_(padded[..., i : i + height, j : j + width] * weight)
+    return total
+
+
+def correlate_disk(x: Tensor, kernel: Sequence[Sequence[float]]) -> Tensor:
+    """Do the same for whole levels and a large kernel that is alike in all four directions and mostly flat.
+
+    A row of such a kernel is a sum of a few centred boxes, and a box is the next smaller one and two columns more.
+    """
+    reach, height, width = len(kernel) // 2, *x.shape[-2:]
+    padded = pad(x, reach, (-2, -1), "reflect")
+    total, box = torch.zeros_like(x), padded.narrow(-1, reach, width).clone()
+    for k in range(reach + 1):
+        if k > 0:  # whole numbers: exact
+            box.add_(padded.narrow(-1, reach - k, width)).add_(padded.narrow(-1, reach + k, width))
+        for row in range(reach + 1):
+            weight = kernel[reach + row][reach + k] - (kernel[reach + row][reach + k + 1] if k < reach else 0.0)
+            if abs(weight) > 1e-8:
+                rows = box.narrow(-2, reach + row, height)
+                total.add_((rows + box.narrow(-2, reach - row, height) if row else rows) * weight)
     return total

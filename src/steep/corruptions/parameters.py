@@ -1,7 +1,7 @@
 """The severity tables of the corruption benchmark: `parameters.toml`, and what stands in between its sizes.
 
-For other sizes than 32x32 and 64x64 there is no published table of this family; `lookup` then scales these two, which
-is an approximation and is named "scaled".
+There are published tables for 32x32, 64x64 and 224x224. `lookup` uses the last one from 128 pixels on; for other sizes
+it scales the first two, which is an approximation and is named "scaled".
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CORRUPTIONS: tuple[str, ...] = BENCHMARK + EXTRA
 DETERMINISTIC: tuple[str, ...] = tuple(name for name, row in _ROWS.items() if not row.get("draws", True))
 """These draw nothing: two sets made with the same numbers are the same picture by picture."""
 
-TABLES: tuple[str, ...] = ("cifar", "tiny-imagenet", "scaled")
+TABLES: tuple[str, ...] = ("cifar", "tiny-imagenet", "imagenet", "scaled")
+LARGE = 128  # from this shorter side on pictures are corrupted as those of ImageNet-C
 
 # What each number of a row means. A name in `LENGTHS` is a length in pixels.
 FIELDS: dict[str, tuple[str, ...]] = {name: tuple(row["fields"]) for name, row in _ROWS.items()}
@@ -42,6 +43,7 @@ CIFAR: dict[str, tuple[Values, ...]] = {name: tuple(map(tuple, row["cifar"])) fo
 TINY_IMAGENET: dict[str, tuple[Values, ...]] = {
     name: tuple(map(tuple, row["tiny-imagenet"])) for name, row in _ROWS.items()
 }
+IMAGENET: dict[str, tuple[Values, ...]] = {name: tuple(map(tuple, row["imagenet"])) for name, row in _ROWS.items()}
 
 
 def whole_number(label: str, number: object) -> int:
@@ -65,6 +67,16 @@ def checked(name: str, severity: object) -> tuple[str, int]:
     return name, int(severity)
 
 
+def table_for(height: int, width: int) -> str:
+    """Name the table that pictures of this size are corrupted by, unless another is asked for.
+
+    >>> [table_for(side, side) for side in (32, 64, 96, 224, 384)]
+    ['cifar', 'tiny-imagenet', 'scaled', 'imagenet', 'imagenet']
+    """
+    exact = {(32, 32): "cifar", (64, 64): "tiny-imagenet"}.get((height, width), "scaled")
+    return "imagenet" if min(height, width) >= LARGE else exact
+
+
 def lookup(name: str, severity: int, height: int, width: int, table: str | None = None) -> Values:
     """Return the numbers of one corruption at one severity, in the order of `FIELDS[name]`.
 
@@ -74,13 +86,12 @@ def lookup(name: str, severity: int, height: int, width: int, table: str | None 
     (18.0, 4.5)
     """
     name, severity = checked(name, severity)
-    if table is None:
-        table = {(32, 32): "cifar", (64, 64): "tiny-imagenet"}.get((height, width), "scaled")
+    table = table_for(height, width) if table is None else table
     if table not in TABLES:
         raise unknown("corruption table", table, TABLES)
     if table == "scaled":
         return scaled(name, severity, min(height, width))
-    return {"cifar": CIFAR, "tiny-imagenet": TINY_IMAGENET}[table][name][severity - 1]
+    return {"cifar": CIFAR, "tiny-imagenet": TINY_IMAGENET, "imagenet": IMAGENET}[table][name][severity - 1]
 
 
 def scaled(name: str, severity: int, side: int) -> Values:

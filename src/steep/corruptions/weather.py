@@ -5,12 +5,10 @@ Hendrycks & Dietterich, ICLR 2019. All take and return uint8 images (n, H, W, C)
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
-from steep.corruptions.blur import drag, zoom_matrix
+from steep.corruptions.blur import drag, zoomed
 from steep.corruptions.filters import levels, planes
 from steep.corruptions.parameters import Values
 from steep.corruptions.random import Stream
@@ -81,31 +79,10 @@ def snow(images: Tensor, stream: Stream, values: Values) -> Tensor:
     mean, std, zoom, threshold, radius, sigma, mix = values
     height, width = images.shape[1:3]
     layer = stream.normal(height, width).mul_(std).add_(mean)
-    layer = _zoomed(layer, zoom)
+    layer = zoomed(layer, zoom)
     layer = layer.masked_fill_(layer < threshold, 0).clamp_(0, 1).mul_(255).to(torch.uint8)
     angle = stream.between(-135, -45)
     layer = drag(layer[:, None], angle, radius, sigma).to(torch.float32)
     x = planes(images)
     white = torch.maximum(x, grey(x) * 1.5 + 127.5)
     return levels(x.mul_(mix).add_(white.mul_(1 - mix)).add_(layer).add_(layer.flip((2, 3))))
-
-
-@lru_cache(maxsize=32)
-def _axis(size: int, factor: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what one axis of the clipped zoom reads: (first index, second index, weight of the second)."""
-    matrix = torch.from_numpy(zoom_matrix(size, factor))
-    first = (matrix > 0).to(torch.int64).argmax(1)
-    second = (first + 1).clamp(max=size - 1)
-    share = torch.where(second > first, matrix.gather(1, second[:, None])[:, 0], 0.0)
-    return first.to(device), second.to(device), share.to(torch.float32).to(device)
-
-
-def _zoomed(x: Tensor, factor: float) -> Tensor:
-    """Zoom (n, H, W) into its centre, same size out."""
-    if factor == 1:
-        return x
-    for dim in (1, 2):
-        first, second, share = _axis(x.shape[dim], factor, x.device)
-        near, far = x.index_select(dim, first), x.index_select(dim, second)
-        x = far.sub_(near).mul_(share[:, None] if dim == 1 else share).add_(near)
-    return x
