@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
 
 
-def picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """Decode one picture file to uint8 RGB (H, W, 3), the right way up, resized to a square of `size` where given."""
+def picture(file: Path | BinaryIO, size: int | None = None) -> NDArray[np.uint8]:
+    """Decode a picture to uint8 RGB (H, W, 3), the right way up, resized to a square of `size` where given."""
     from PIL import Image
 
-    with open_picture(path) as stored:
+    with open_picture(file) as stored:
         opened = _upright(stored)
         if opened.mode in ("I", "F"):  # Pillow would cut every value off at 255
             raise ValueError("32 bits a value: save it with 8 or 16, so that its range is known")

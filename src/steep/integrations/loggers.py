@@ -67,11 +67,14 @@ class JsonLines(_Logger):
 
     def write(self, report: dict[str, Any]) -> None:
         """Append a line."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        row = {"batch": self.batches, "images": self.images, "time": now, **report}
-        known = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
-        with explained(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(known) + "\n")
+        append_line(self.path, {"batch": self.batches, "images": self.images, **report})
+
+
+def append_line(path: Path, row: dict[str, Any]) -> None:
+    """Append a JSON object with the time (UTC) to a file; numbers that are not finite become null."""
+    known = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
+    with explained(path), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **known}) + "\n")
 
 
 class TensorBoard(_Logger):
