@@ -62,6 +62,12 @@ def timm(monkeypatch):
 
     module = ModuleType("timm")
     module.create_model = create_model
+    names = SimpleNamespace(label_descriptions=lambda: ["ant", "bee", "cat", "dog"])
+    subsets = {4: "imagenet-4"}
+    module.data = SimpleNamespace(
+        infer_imagenet_subset=lambda model: subsets.get(model[-1].out_features),
+        ImageNetInfo=lambda subset: names if subset in subsets.values() else None,
+    )
     monkeypatch.setitem(sys.modules, "timm", module)
     return module
 
@@ -101,7 +107,8 @@ def test_a_model_without_norm_layers_says_what_to_set():
 def test_timm_brings_its_data_configuration(timm):
     loaded = load_model("timm:bna", pretrained=True)
     assert isinstance(loaded.model, Normalized)
-    assert loaded.size == 160
+    assert (loaded.size, loaded.classes) == (160, ("ant", "bee", "cat", "dog"))
+    assert load_model("timm:bna", pretrained=True, num_classes=7).classes == ()  # a head of its own, not yet trained
     torch.testing.assert_close(loaded.model.mean.flatten(), torch.tensor(MEAN))
     x = torch.rand(2, 3, 12, 12)
     wanted_input = torch.stack([(x[:, c] - MEAN[c]) / STD[c] for c in range(3)], 1)
@@ -112,6 +119,7 @@ def test_weights_of_one_s_own_keep_the_normalisation_of_the_architecture(timm, t
     file = steep.models.checkpoints.save(small("gna", 7), tmp_path / "mine.safetensors")
     loaded = load_model("timm:gna", weights=file, num_classes=7)
     assert isinstance(loaded.model, Normalized)
+    assert loaded.classes == ()
     told = load_model("timm:gna", weights=file, num_classes=7, mean=[0.1] * 3, std=[1.0] * 3)
     assert told.model.mean.flatten().tolist() == pytest.approx([0.1] * 3)
 

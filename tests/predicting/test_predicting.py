@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from torch import nn
 
 import steep
 from steep import models
@@ -21,8 +22,8 @@ from steep.cli import main
 from steep.data import load
 from steep.errors import CheckpointError, DataError, InputError, UnknownNameError
 from steep.models import checkpoints
-from steep.predicting import load_model, open_pictures, predict
-from steep.predicting.table import Row, write_table
+from steep.predicting import batch_size, load_model, open_pictures, predict
+from steep.predicting.table import COLUMNS, Row, write_table
 from steep.training import TrainingSpec, train
 
 
@@ -75,7 +76,7 @@ def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder), "--out", str(out)]
     call += ["--method", "tent", "--set", "lr=0.002", "--batch-size", "25", "--seed", "3", "--device", "cpu"]
     assert main([*call, "--save-weights", str(adapted), "--save-state", str(state)]) == 0
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
 
     rows = rows_of(out)
     files = sorted(folder.rglob("[0-9]*.png"))
@@ -92,9 +93,13 @@ def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys
 
     right = (answer.numpy() == labels[numbers]).mean()
     plain = recompute(weights, images[numbers], order, 25, "source").argmax(1).numpy()
+    assert [row["source_class"] for row in rows] == [str(a) for a in plain.tolist()]
     before = (plain == labels[numbers]).mean()
     assert printed == f"accuracy on 60: {right:.1%} with tent, {before:.1%} without adaptation\n"
     assert right > 0.5
+    changed = int((answer.numpy() != plain).sum())
+    assert f"60 pictures in batches of 25; {changed} have another answer than the source model's" in said
+    assert "no answer is adapted" not in said
 
     again = steep.resume(state, load_model("wrn-10-1", weights=weights).model)
     stored = checkpoints.read(adapted).tensors
@@ -147,6 +152,32 @@ def test_a_batch_that_was_not_adapted_on_says_why(weights, digits, tmp_path):
     found = predict(model, open_pictures(tmp_path / "images.npy"), "eta", channels=1, hyper={"margin": 0})
     assert {row.skipped for row in found.rows} == {"not adapted: no reliable and novel image"}
     assert all(row.label is not None for row in found.rows)
+
+
+@pytest.mark.parametrize(("method", "adapted"), [("tent", False), ("tea", True), ("bn", True)])
+def test_one_batch_that_is_answered_before_it_is_learned_from_is_said(
+    weights, digits, tmp_path, capsys, method, adapted
+):
+    np.save(tmp_path / "images.npy", digits[0][:12])
+    call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(tmp_path / "images.npy")]
+    call += ["--method", method, "--device", "cpu", *(["--set", "sgld_steps=2"] if method == "tea" else [])]
+    assert main([*call, "--out", str(tmp_path / "p.csv")]) == 0
+    said = capsys.readouterr().err
+    assert "12 pictures in batches of 12" in said
+    assert ("no answer is adapted" in said) is not adapted
+
+
+def test_the_batch_is_halved_until_a_step_fits_into_memory(monkeypatch):
+    convolution = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+    model = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 64, 5))
+    x = torch.rand(1, 3, 8, 8)
+    each = 4 * (3 * 64 + 8 * 64)  # what a backward needs of one picture: the image, and the output of the ReLU
+    for free, count in [(1 << 40, 200), (8 * 200 * each, 200), (8 * 200 * each - 1, 100), (8 * 25 * each, 25), (0, 1)]:
+        monkeypatch.setattr(batch_size, "_free_memory", lambda device, free=free: free)
+        assert batch_size.fitting(model, x) == count
+    assert batch_size.fitting(model, x[:, :1]) == 200  # a picture that the model cannot take is no matter of memory
+    monkeypatch.undo()
+    assert batch_size._free_memory(torch.device("cpu")) > 1 << 20
 
 
 def test_how_many_batches_were_not_adapted_on_is_said(tmp_path, capsys):
@@ -315,18 +346,20 @@ def test_parquet_without_pyarrow_says_so(tmp_path, monkeypatch):
 def test_parquet_with_pyarrow(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     write_table(
-        [Row("a.png", "cat", 0.5, -1.0), Row("b.png", None, None, None, "unreadable: x")], tmp_path / "p.parquet"
+        [Row("a.png", "cat", 0.5, -1.0, "dog"), Row("b.png", None, None, None, skipped="unreadable: x")],
+        tmp_path / "p.parquet",
     )
     assert parquet.read_table(tmp_path / "p.parquet").to_pylist() == [
-        {"file": "a.png", "class": "cat", "probability": 0.5, "energy": -1.0, "skipped": ""},
-        {"file": "b.png", "class": None, "probability": None, "energy": None, "skipped": "unreadable: x"},
+        dict(zip(COLUMNS, ("a.png", "cat", 0.5, -1.0, "dog", ""), strict=True)),
+        dict(zip(COLUMNS, ("b.png", None, None, None, None, "unreadable: x"), strict=True)),
     ]
 
 
 def test_names_the_table_can_hold(tmp_path):
-    rows = [Row('a,"b".png', "sea, lion", 0.5, -1.0)]
+    rows = [Row('a,"b".png', "sea, lion", 0.5, -1.0, "=sea")]
     assert rows_of(write_table(rows, tmp_path / "p.csv"))[0] == {
-        "file": 'a,"b".png', "class": "sea, lion", "probability": "0.500000", "energy": "-1.000000", "skipped": "",
+        "file": 'a,"b".png', "class": "sea, lion", "probability": "0.500000", "energy": "-1.000000",
+        "source_class": "'=sea", "skipped": "",
     }  # fmt: skip
 
 
@@ -343,7 +376,7 @@ def test_class_names_have_to_be_as_many_as_logits(weights, digits, tmp_path):
 
 
 def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path):
-    rows = [Row("=cmd!A1.png", "=1+1", 0.5, -1.0), Row("-a.png", "-1", 0.5, 1.0), Row("a.png", "@x", None, None, "")]
+    rows = [Row("=cmd!A1.png", "=1+1", 0.5, -1.0), Row("-a.png", "-1", 0.5, 1.0), Row("a.png", "@x", None, None, "=2")]
     found = rows_of(write_table(rows, tmp_path / "p.csv"))
     assert [row["file"] for row in found] == ["./=cmd!A1.png", "./-a.png", "a.png"]  # which still name the files
     assert [row["class"] for row in found] == ["'=1+1", "-1", "'@x"]
@@ -352,7 +385,8 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path):
 
 @pytest.mark.parametrize("control", ["\r", "\n", "\t", "\v", "\x85", "\u2028", "\x1b[2J"])
 def test_no_name_starts_a_row_of_its_own(tmp_path, control):
-    rows = [Row(f"a{control}=1+1.png", f"cat{control}@x", 0.5, -1.0, f"odd{control}-2"), Row(f"{control}=2", "b", 1, 1)]
+    odd = Row(f"a{control}=1+1.png", f"cat{control}@x", 0.5, -1.0, f"{control}=3", f"odd{control}-2")
+    rows = [odd, Row(f"{control}=2", "b", 1, 1)]
     text = write_table(rows, tmp_path / "p.csv").read_bytes().decode()
     assert not any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in text.replace("\n", ""))
     lines = text.split("\n")

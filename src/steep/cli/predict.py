@@ -51,7 +51,9 @@ def predict(
     size: Annotated[int | None, typer.Option("--size", min=1, help="Resize to size × size.")] = None,
     mean: Annotated[str | None, typer.Option("--mean", help="Of the model's input, such as 0.485,0.456,0.406.")] = None,
     std: Annotated[str | None, typer.Option("--std", help="Of the model's input, such as 0.229,0.224,0.225.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures adapted on at a time.")] = 200,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Pictures adapted on at a time (default: by memory).")
+    ] = None,
     num_classes: Annotated[int | None, typer.Option("--num-classes", min=2, help="Where nothing else tells.")] = None,
     classes: Annotated[Path | None, typer.Option("--classes", help="A text file, one class name a line.")] = None,
     channels: Annotated[int | None, typer.Option("--channels", help="1 for a model of grey pictures.")] = None,
@@ -137,7 +139,7 @@ def predict(
             )
     except PredictionStopped as stop:
         stopped, predictions = stop, stop.predictions
-    rows = predictions.rows
+    rows, reading["batch_size"] = predictions.rows, predictions.batch_size
     if rows:
         write_table(rows, out)
         _show(screen, predictions, method, out)
@@ -197,7 +199,11 @@ def _save_weights(screen: Console, predictions: Predictions, method: str, file: 
 def _show(screen: Console, predictions: Predictions, method: str, out: Path) -> None:
     """Say what was predicted: the accuracy to standard output, the rest to standard error."""
     unreadable = [printable(name) for name in predictions.unreadable]
-    screen.print(f"{out}: {len(predictions.rows) - len(unreadable):,} pictures")
+    count = len(predictions.rows) - len(unreadable)
+    screen.print(
+        f"{out}: {count:,} pictures in batches of {min(count, predictions.batch_size)}; {predictions.changed:,} have "
+        "another answer than the source model's"
+    )
     after, before = predictions.accuracy, predictions.accuracy_before
     if after is not None and before is not None:
         typer.echo(f"accuracy on {predictions.labelled:,}: {after:.1%} with {method}, {before:.1%} without adaptation")
@@ -207,6 +213,12 @@ def _show(screen: Console, predictions: Predictions, method: str, out: Path) -> 
         screen.print(
             f"{len(predictions.unadapted):,} of {predictions.batches:,} batches answered without adapting, "
             f"the first because: {predictions.unadapted[0]}",
+            style="yellow",
+        )
+    elif predictions.unused:
+        screen.print(
+            f"no answer is adapted: all pictures are in one batch, and {method} answers a batch before it learns from "
+            "it. Give a smaller --batch-size, or a method that answers after its update",
             style="yellow",
         )
     if unreadable:

@@ -212,7 +212,10 @@ def _from_file(path: Path, factory: str, count: int) -> nn.Module:
 def _timm(name: str, count: int, pretrained: bool) -> _Built:
     timm = _import("timm")
     model = timm.create_model(name, pretrained=pretrained, **({"num_classes": count} if count else {}))
-    return _Built(model, input_spec(model))
+    names = (getattr(model, "pretrained_cfg", None) or {}).get("label_names")
+    if names is None and (subset := timm.data.infer_imagenet_subset(model)):  # told by the number of classes
+        names = timm.data.ImageNetInfo(subset).label_descriptions()
+    return _Built(model, input_spec(model), tuple(names or ()) if pretrained and count in (0, len(names or ())) else ())
 
 
 def _torchvision(name: str, count: int, pretrained: bool) -> _Built:

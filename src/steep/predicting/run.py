@@ -20,6 +20,7 @@ from steep.data import to_device
 from steep.errors import DataError, InputError
 from steep.methods import SOURCE, adapt, make
 from steep.metrics import Detection, detection
+from steep.predicting.batch_size import MOST, fitting
 from steep.predicting.pictures import Pictures
 from steep.predicting.table import Row
 
@@ -34,6 +35,7 @@ class Predictions:
     adapter: Adapter
     source: Adapter  # the model as it came
     classes: tuple[str, ...]  # empty: unknown
+    batch_size: int
     remark: str | None = None  # about the labels
     batches: int = 0
     unadapted: list[str] = field(default_factory=list)  # why not, of each batch that was answered without adapting
@@ -47,7 +49,7 @@ class Predictions:
         """A row for each picture so far, in the order of the files."""
         rows = dict(self._answered)
         for number, why in self._unreadable.items():
-            rows[number] = Row(self.pictures.names[number], None, None, None, f"unreadable: {why}")
+            rows[number] = Row(self.pictures.names[number], None, None, None, skipped=f"unreadable: {why}")
         return [rows[number] for number in sorted(rows)]
 
     @property
@@ -70,6 +72,17 @@ class Predictions:
         """The same of the model as it came."""
         return sum(before for _, before in self._right.values()) / self.labelled if self._right else None
 
+    @property
+    def changed(self) -> int:
+        """How many pictures have another answer than the source model's."""
+        return sum(row.label != row.source for row in self._answered.values())
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing learned is in an answer: there was one batch, and it was answered before the update."""
+        once = self.batches == self.adapter.behaviour.steps == 1 and self.adapter.predict == "before"
+        return once and self.adapter.last is not None and self.adapter.last.loss is not None
+
     def add(self, numbers: list[int], x: Tensor) -> None:
         """Adapt to a batch and keep its answers."""
         logits = self.adapter(x)
@@ -84,15 +97,12 @@ class Predictions:
             self.unadapted.append(skipped)
         note = f"not adapted: {skipped}" if skipped else ""
         probability, answer = logits.softmax(dim=1).max(dim=1)
-        columns = (answer.tolist(), probability.tolist(), energy(logits).tolist())
-        for number, best, p, e in zip(numbers, *columns, strict=True):
-            name = self.classes[best] if self.classes else str(best)
-            self._answered[number] = Row(self.pictures.names[number], name, p, e, note)
-        if any(self._labels[number] is not None for number in numbers):
-            before = self.source(x).argmax(dim=1).tolist()
-            for number, best, first in zip(numbers, logits.argmax(dim=1).tolist(), before, strict=True):
-                if (label := self._labels[number]) is not None:
-                    self._right[number] = (best == label, first == label)
+        columns = answer, self.source(x).argmax(dim=1), probability, energy(logits)
+        for number, best, first, p, e in zip(numbers, *(column.tolist() for column in columns), strict=True):
+            name, source = (self.classes[k] if self.classes else str(k) for k in (best, first))
+            self._answered[number] = Row(self.pictures.names[number], name, p, e, source, note)
+            if (label := self._labels[number]) is not None:
+                self._right[number] = (best == label, first == label)
 
 
 class PredictionStopped(KeyboardInterrupt):
@@ -110,7 +120,7 @@ def predict(
     classes: Sequence[str] = (),
     size: int | None = None,
     channels: int = 3,
-    batch_size: int = 200,
+    batch_size: int | None = None,
     shuffle: bool | None = None,
     seed: int = 0,
     setting: str = "paper",
@@ -132,7 +142,7 @@ def predict(
         classes: names of the classes in order, where known.
         size: resize to size × size.
         channels: of the images the model takes, 1 or 3.
-        batch_size: pictures adapted on at a time.
+        batch_size: pictures adapted on at a time; None: 200, or fewer where memory asks for it.
         shuffle: answer in a random order; None: only where there is a folder for each class, since a batch of one class
             misleads every method. The rows come in the order of the files either way.
         seed: of that order and of the method's own random stream.
@@ -151,19 +161,23 @@ def predict(
     >>> [row.file for row in predictions.rows], predictions.accuracy
     (['a.png', 'b.png'], None)
     """
-    if batch_size < 1:
+    if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size: expected 1 or more, got {batch_size}")
     if seed < 0:
         raise InputError(f"seed: expected 0 or more, got {seed}")
     if isinstance(method, str):
         method = make(method, setting, **(hyper or {}))
     adapter = adapt(model, method, steps=steps, episodic=episodic, views=views, seed=seed, device=device)
-    answers = Predictions(pictures, adapter, adapt(model, SOURCE, device=device), tuple(classes))
+    source = adapt(model, SOURCE, device=device)
     # a batch of one class misleads every method; one picture beside the class folders must not bring that back
     in_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)
     order = np.arange(len(pictures))
     if in_folders if shuffle is None else shuffle:
         order = np.random.default_rng(seed).permutation(order)
+    if batch_size is None:
+        first = next(pictures.batches(order, size, channels, 1, {}), None)
+        batch_size = MOST if first is None else fitting(source.model, to_device(first[1], source.device))
+    answers = Predictions(pictures, adapter, source, tuple(classes), batch_size)
     try:
         for numbers, pixels in pictures.batches(order, size, channels, batch_size, answers._unreadable):
             answers.add(numbers, to_device(pixels, adapter.device))
@@ -172,8 +186,8 @@ def predict(
     except KeyboardInterrupt:
         raise PredictionStopped(answers) from None
     if not answers.batches:
-        first = next(iter(answers.unreadable.values()))
-        raise DataError(f"none of the {len(pictures)} pictures can be read; the first: {first}")
+        why = next(iter(answers.unreadable.values()))
+        raise DataError(f"none of the {len(pictures)} pictures can be read; the first: {why}")
     return answers
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from steep.errors import InputError
 from steep.files import explained, make_folder, writing
 
-COLUMNS = ("file", "class", "probability", "energy", "skipped")
+COLUMNS = ("file", "class", "probability", "energy", "source_class", "skipped")
 
 _FORMULA = ("=", "+", "-", "@")  # how a formula begins; a tab or a carriage return never does, once escaped
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")  # line ends, colours, directions
@@ -29,6 +29,7 @@ class Row:
     label: str | None  # the class answered; `class` in the table
     probability: float | None
     energy: float | None
+    source: str | None = None  # the class that the model answers as it came; `source_class` in the table
     skipped: str = ""
 
 
@@ -50,13 +51,13 @@ def check_table(path: str | os.PathLike[str]) -> Path:
 
 
 def write_table(rows: Iterable[Row], path: str | os.PathLike[str]) -> Path:
-    """Write rows with the columns file, class, probability, energy, skipped.
+    """Write rows with the columns file, class, probability, energy, source_class, skipped.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     print(write_table([Row("a.png", "cat", 0.75, -2.0)], f"{folder}/p.csv").read_text())
-    file,class,probability,energy,skipped
-    a.png,cat,0.750000,-2.000000,
+    ...     print(write_table([Row("a.png", "cat", 0.75, -2.0, "dog")], f"{folder}/p.csv").read_text())
+    file,class,probability,energy,source_class,skipped
+    a.png,cat,0.750000,-2.000000,dog,
     """
     path = check_table(path)
     payload = _csv(rows) if path.suffix == ".csv" else _parquet(list(rows))
@@ -80,7 +81,8 @@ def _csv(rows: Iterable[Row]) -> bytes:
     table.writerow(COLUMNS)
     for row in rows:
         numbers = ("" if value is None else f"{value:.6f}" for value in (row.probability, row.energy))
-        table.writerow((_file(row.file), _word(row.label or ""), *numbers, _word(row.skipped)))
+        words = (_word(word or "") for word in (row.source, row.skipped))
+        table.writerow((_file(row.file), _word(row.label or ""), *numbers, *words))
     return text.getvalue().encode()
 
 
@@ -101,7 +103,7 @@ def _word(text: str) -> str:
 
 def _parquet(rows: list[Row]) -> bytes:
     arrow, parquet = _import_pyarrow()
-    types = (arrow.string(), arrow.string(), arrow.float64(), arrow.float64(), arrow.string())
+    types = (arrow.string(), arrow.string(), arrow.float64(), arrow.float64(), arrow.string(), arrow.string())
     columns = zip(*map(astuple, rows), strict=True) if rows else [()] * len(COLUMNS)
     arrays = [arrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
     buffer = io.BytesIO()
