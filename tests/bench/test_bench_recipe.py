@@ -113,6 +113,16 @@ def test_what_the_command_sets_wins_over_a_methods_own_table() -> None:
     assert {(cell.label, cell.seed) for cell in grid.cells} == {("tea", 0), ("tent", 0)}
 
 
+def test_a_method_may_do_without_the_views_of_its_recipe(tmp_path: Path) -> None:
+    lines = 'tent = { views = "none" }\nbn = {}'
+    cells = plan(mine(tmp_path, data='data = "digits-c"\nviews = "mirror"', tent=lines), require=False).cells
+    assert {(cell.method, cell.views) for cell in cells} == {("tent", None), ("bn", "mirror")}
+    plain = plan(mine(tmp_path, tent="tent = {}"), require=False).cells
+    assert {cell.key() for cell in cells if cell.method == "tent"} == {cell.key() for cell in plain}  # the same rows
+    with pytest.raises(InputError, match="views: expected one of 'none', 'mirror', 'shifts', got 'no'"):
+        plan(mine(tmp_path, tent='tent = { views = "no" }'), require=False)
+
+
 def test_what_makes_a_variant_is_not_undone_by_the_command() -> None:
     grid = plan("analyze-sensitivity", only=["method=batch-16,lr-0.01"], sets=["batch_size=64"], require=False)
     assert {(cell.label, cell.batch_size) for cell in grid.cells} == {("batch-16", 16), ("lr-0.01", 64)}

@@ -10,7 +10,7 @@ from torch import nn
 
 import steep
 from nets import conv_net, images, net
-from steep.errors import InputError
+from steep.errors import InputError, SteepWarning
 
 HYPER = {"tea": {"sgld_steps": 2, "buffer_size": 64}, "eta": {"novelty": 2.0}}
 
@@ -74,6 +74,17 @@ def test_batch_statistics_are_those_of_the_images_given(method, n):
     # fixed from here on: an image is answered the same whatever its neighbours are
     torch.testing.assert_close(module(x)[:2], module(x[:2]), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(adapter.state_dict()["state"], before["state"])
+
+
+MORE = [("infuse", {}), ("roid", {}), ("lame", {}), ("t3a", {}), ("tent", {"views": "mirror"})]
+
+
+@pytest.mark.parametrize(("method", "options"), MORE)
+def test_who_answers_by_more_than_one_forward_of_the_model_says_so(method, options):
+    adapter, x = adapted("batch", method, **options), images(40, seed=9)
+    with pytest.warns(SteepWarning, match=rf"^merged: (views='mirror'|{method}) answers by more .*keep the adapter"):
+        module = adapter.merged(x)
+    assert not torch.allclose(module(x), copy.deepcopy(adapter)(x), atol=1e-3)
 
 
 def test_several_batches_are_averaged_by_their_size():

@@ -194,6 +194,13 @@ def test_a_sorted_stream_is_noticed_and_rested_on(by_brightness):
     assert sum(theirs) / 20 < 0.7
     assert sum(ours[2:]) / 18 > 0.99
     assert adapter._state.uneven
+    before, statistics = adapter.state_dict()["state"]["model"], [t.clone() for t in adapter._state.mean]
+    adapter(stream[0][0])
+    after = adapter.state_dict()["state"]["model"]
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items() if isinstance(tensor, torch.Tensor))
+    assert not any(map(torch.equal, statistics, adapter._state.mean))
+    assert adapter.last.used == 0
+    assert "only the statistics of the stream took it in" in adapter.last.skipped
 
 
 def test_reset_resume_and_episodes_look_as_at_first(by_brightness, tmp_path):

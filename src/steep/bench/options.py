@@ -45,6 +45,18 @@ class BatchSize(Whole):
         return 0 if value == "full" else super().normalise(value)
 
 
+class Views(Choice):
+    """Views of `steep.adapt`, or "none": for a method that is to have none where the recipe has some."""
+
+    def __init__(self) -> None:
+        super().__init__("none", *VIEWS)
+
+    def check(self, name: str, value: Any) -> str | None:
+        """Store no views as None."""
+        word: str = super().check(name, value)
+        return None if word == "none" else word
+
+
 class Seeds(Constraint):
     """Seeds: a list, one number, `0..4` (both ends included) or `0,3`.
 
@@ -75,7 +87,7 @@ RUN: dict[str, Constraint] = {
     "episodic": Switch(),
     "predict": Choice("before", "after"),
     "guard": Choice(*GUARDS),
-    "views": Choice(*VIEWS),
+    "views": Views(),
     "seeds": Seeds(),
     "settings": Many(Choice("paper", "tuned")),
 }

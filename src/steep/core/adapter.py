@@ -259,6 +259,7 @@ class Adapter:
         """
         with self._lock, grads():
             self._runner.settle()
+            export.warn_if_inexact(self.method, self.behaviour.views)
             return export.merged(self._state.model, images, keep_bad=self._keeps_bad)
 
     def train(self, mode: bool = True) -> Self:

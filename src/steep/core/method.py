@@ -49,7 +49,7 @@ class Step(NamedTuple):
     loss: Tensor | None = None
     used: Tensor | int | None = None  # images that took part in the update; None: all of them
     energy_samples: Tensor | None = None  # mean energy of the samples drawn from the model
-    moved: bool = True  # False: the model is as before, and so are its predictions
+    moved: bool = True  # False: no parameter has moved, and the answer stands; a note says what else did
     leap: Tensor | bool = False  # True: a large move on purpose, such as a return to the source model
     note: str | None = None  # what a reader of the log should know; of a leap on the device, if it happened
     reason_if_unused: str | None = None  # why `used` is 0, where it is: "no reliable image"

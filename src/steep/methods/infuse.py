@@ -66,7 +66,8 @@ class Infuse(Method[TrustState]):
             views = logits.detach().chunk(1 + self.mirror)
             answer = mean_answer(views) if state.trusted == "batch" else self.predict(state, x)
         if state.uneven:
-            return Step(answer, used=0, moved=False, note="too few classes in the batch to learn from")
+            note = "too few classes in the batch to learn from; only the statistics of the stream took it in"
+            return Step(answer, used=0, moved=False, note=note)
         loss = self.loss(logits)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)

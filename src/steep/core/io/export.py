@@ -8,6 +8,7 @@ to the batch's. So they are measured, on images that the caller gives.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,8 +22,9 @@ from steep.core.io.arguments import copy_model
 from steep.core.io.images import explain_forward_error
 from steep.core.layers import batch_norms, mixing_of, mixtures, use_source_statistics
 from steep.core.losses import widen
+from steep.core.method import Method
 from steep.core.run import precision
-from steep.errors import InputError
+from steep.errors import InputError, SteepWarning
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -54,6 +56,18 @@ def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad
     if hooked and len(answers) == 1 and model.low is None:
         _check_hooks(net, hooked, *answers[0])
     return net
+
+
+def warn_if_inexact(method: Method[Any], views: str | None) -> None:
+    """Warn of answers that no ordinary module gives: those made of more than one forward of the adapted model."""
+    if views or type(method).predict is not Method.predict:
+        warnings.warn(
+            f"merged: {f'views={views!r}' if views else method.name} answers by more than one forward of the adapted "
+            "model, and an ordinary module makes only that: it answers differently. Compare both on your images, or "
+            "keep the adapter (adapter.save(path), steep.resume)",
+            SteepWarning,
+            stacklevel=3,
+        )
 
 
 def _measure(
