@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--note", default="", help="kept in the row")
     parser.add_argument("--out", type=Path, help="a file to append the row to")
     asked, settings = parser.parse_args(arguments), Settings.from_environment()
-    pixels = _pictures(asked.pictures, settings.size, asked.count)
+    pixels, busy = _pictures(asked.pictures, settings.size, asked.count), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         try:
@@ -216,6 +216,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             server.log.close()
     about = {"model": settings.model, "method": settings.method, "batch": settings.batch, "waiting": settings.waiting}
     about |= {"clients": asked.clients, "seconds": asked.seconds, "pictures": len(pixels), "note": asked.note}
+    about |= {"cores": os.cpu_count(), "load_before": round(busy, 1)}  # what else runs here
     row = {"benchmark": "serve", **about, **result, **provenance.stamp(settings.device)}
     print(json.dumps(row))
     if asked.out is not None:

@@ -78,6 +78,28 @@ def test_entropy_and_classes_are_numpys(tmp_path: Path) -> None:
         assert row["classes"] == np.bincount(f.argmax(1), minlength=f.shape[1]).tolist()
 
 
+def test_the_source_model_stands_beside_where_it_was_asked(tmp_path: Path) -> None:
+    model, damaged, answers = net(), images(20, 1), []
+    damaged[3] = math.nan
+    with Recorder(tmp_path / "run.jsonl") as record:
+        adapter = steep.adapt(model, "tent", lr=0.5, bad_images="nan", callbacks=[record])
+        for x in (images(20), damaged, damaged):
+            if len(answers) < 2:
+                record.reference(model.eval()(x))
+            answers.append(adapter(x).argmax(1).numpy())
+    first, second, third = rows = read(tmp_path / "run.jsonl")
+    cases = (images(20), range(20)), (damaged, [*range(3), *range(4, 20)])
+    for row, (x, good), answer in zip(rows[:2], cases, answers[:2], strict=True):
+        source = model(x).argmax(1).numpy()[good]
+        assert row["source_classes"] == np.bincount(source, minlength=5).tolist()
+        assert row["disagreement"] == pytest.approx((source != answer[good]).mean())
+    assert first["disagreement"] + second["disagreement"] > 0
+    assert third["disagreement"] is third["source_classes"] is None
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(follow.view(rows, tmp_path))
+    assert "the same, source model" in console.export_text()
+
+
 @pytest.mark.filterwarnings("ignore:step undone")
 @pytest.mark.parametrize("later", [False, True])
 def test_a_step_the_guard_undid_stands_on_its_own_batch(
@@ -128,6 +150,7 @@ def test_nothing_is_read_from_the_device_between_two_flushes(tmp_path: Path, mon
 
     for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "nonzero"):
         monkeypatch.setattr(torch.Tensor, name, waits)
+    record.reference(logits)
     record(adapter, logits)
     assert read(tmp_path / "run.jsonl") == []
     with pytest.raises(AssertionError, match="waited"):

@@ -257,6 +257,21 @@ def test_a_long_stream_is_drawn_as_means_of_neighbours() -> None:
     assert [(r["batch"], r["why"]) for r in found["events"]] == [(8, "the loss is not finite")]
 
 
+def test_a_stream_with_the_source_model_beside_has_two_more_panels() -> None:
+    rows = [dict(each) for each in stream(20)]
+    for each in rows[::10]:
+        each |= {"disagreement": 0.25, "source_classes": [20] + [0] * 9}
+    rows[4]["note"] = "recovered the source model: the answers use 1.2 classes"
+    tables = TABLES["stream"](rows)
+    assert [r["value"] for r in tables["numbers"] if r["of"] == "unlike the source model"] == [0.25, 0.25]
+    source = [r["share_percent"] for r in tables["classes"] if r["of"] == "source_classes"]
+    assert source == [100, *[0] * 9] * 2
+    assert [r["batch"] for r in tables["events"]] == [5, 8]
+    assert (
+        len(CHARTS["stream"](rows).to_dict()["vconcat"]) == len(CHARTS["stream"](stream(20)).to_dict()["vconcat"]) + 2
+    )
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_no_rows_and_rows_of_another_analysis_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"chart {name}: expected at least one row, got none"):

@@ -33,7 +33,7 @@ from steep.core.run.runner import REASONS
 from steep.errors import DataError, InputError
 from steep.files import explained, make_folder
 
-NUMBERS = ("energy_before", "energy_after", "energy_samples", "loss", "entropy", "used", "undone")
+NUMBERS = ("energy_before", "energy_after", "energy_samples", "loss", "entropy", "used", "undone", "disagreement")
 
 
 class Recorder:
@@ -58,10 +58,15 @@ class Recorder:
         self.path, self.every, self.seconds = Path(path), every, seconds
         self.batches = 0
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
+        self._source: Tensor | None = None
         self._begun = self._flushed = time.monotonic()
         with explained(self.path):
             make_folder(self.path.parent)
             self.path.touch()  # a place that cannot be written to is said now
+
+    def reference(self, logits: Tensor) -> None:
+        """Take the source model's logits of the next batch, to set them beside the adapted model's."""
+        self._source = logits.detach()
 
     @torch.no_grad()
     def __call__(self, adapter: Adapter, logits: Tensor) -> None:
@@ -72,7 +77,8 @@ class Recorder:
             self._write(encode(self._start(adapter)))
         self.batches += 1
         about = {"batch": self.batches, "n": len(logits), "seconds": round(now - self._begun, 3), **_note(adapter)}
-        self._pending.append((about, _numbers(adapter, logits)))
+        self._pending.append((about, _numbers(adapter, logits, self._source)))
+        self._source = None
         if len(self._pending) >= self.every or now - self._flushed >= self.seconds:
             self.flush()
 
@@ -116,8 +122,8 @@ class Recorder:
         }
 
 
-def _numbers(adapter: Adapter, logits: Tensor) -> Tensor:
-    """What the batch did as one vector on the device: NUMBERS, a flag for each of REASONS, the class histogram.
+def _numbers(adapter: Adapter, logits: Tensor, source: Tensor | None = None) -> Tensor:
+    """What the batch did as one vector on the device: NUMBERS, a flag for each of REASONS, two class histograms.
 
     `adapter.last` would say the same and wait for the device; so the tensors it would read are kept instead.
     """
@@ -127,6 +133,8 @@ def _numbers(adapter: Adapter, logits: Tensor) -> Tensor:
     nothing = logits.new_full((), math.nan)
     used = final.used if isinstance(final.used, Tensor) else None
     count = len(first.logits) if final.used is None else final.used
+    answers = logits.nan_to_num().argmax(dim=1)
+    others = answers if source is None else source.to(answers.device).argmax(dim=1)
     numbers = [
         energy(first.logits).nanmean(),
         torch.where(good, energy(logits), nothing).nanmean(),
@@ -135,11 +143,12 @@ def _numbers(adapter: Adapter, logits: Tensor) -> Tensor:
         torch.where(good, entropy(logits), nothing).nanmean(),
         logits.new_full((), float(count)) if used is None else used,
         raw.undone.to(logits.device, non_blocking=True),  # of a method that never steps it is still on the host
+        nothing if source is None else torch.where(good, (answers != others).to(logits.dtype), nothing).nanmean(),
     ]
     faults = logits.new_zeros(len(REASONS)) if raw.verdict is None else raw.verdict
     # not bincount: on a GPU it waits to learn how many classes there are
-    classes = logits.new_zeros(logits.shape[1]).index_add_(0, logits.nan_to_num().argmax(dim=1), good.to(logits.dtype))
-    return torch.cat([torch.stack([n.double() for n in numbers]), faults.double(), classes.double()])
+    counts = [logits.new_zeros(logits.shape[1]).index_add_(0, k, good.to(logits.dtype)) for k in (answers, others)]
+    return torch.cat([torch.stack([n.double() for n in numbers]), faults.double(), *(each.double() for each in counts)])
 
 
 def _note(adapter: Adapter) -> dict[str, str | bool | None]:
@@ -160,6 +169,7 @@ def _note(adapter: Adapter) -> dict[str, str | bool | None]:
 def _line(about: dict[str, Any], values: Sequence[float]) -> Row:
     numbers = dict(zip(NUMBERS, values, strict=False))
     faults, classes = values[len(NUMBERS) : len(NUMBERS) + len(REASONS)], values[len(NUMBERS) + len(REASONS) :]
+    known = numbers["disagreement"] == numbers["disagreement"]
     reasons = ", ".join(reason for fault, reason in zip(faults, REASONS, strict=True) if fault)
     if not numbers["used"]:  # a mean over no image
         numbers["loss"] = math.nan
@@ -173,7 +183,8 @@ def _line(about: dict[str, Any], values: Sequence[float]) -> Row:
         "undone": int(numbers["undone"]),
         "used": used,
         "skipped": reasons or about["skipped"] or (None if used else about["unused"]),
-        "classes": [int(count) for count in classes],
+        "classes": [int(count) for count in classes[: len(classes) // 2]],
+        "source_classes": [int(count) for count in classes[len(classes) // 2 :]] if known else None,
     }
 
 

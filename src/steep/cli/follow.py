@@ -22,6 +22,7 @@ _NUMBERS = (
     ("energy_samples", "energy, samples"),
     ("loss", "loss"),
     ("entropy", "entropy"),
+    ("disagreement", "answered otherwise than the source model"),
 )
 
 
@@ -54,9 +55,10 @@ def view(rows: Sequence[dict[str, Any]], path: Path) -> RenderableType:
         values = [row.get(name) for row in recent]
         if any(value is not None for value in values):
             table.add_row(title, "–" if values[-1] is None else f"{values[-1]:.3f}", spark(values))
-    counts = [sum(column) for column in zip(*(row["classes"] for row in recent), strict=True)]
-    if len(counts) <= _SHOWN:
-        table.add_row("classes 0, 1, 2, …", "", spark(counts, least=0))
+    for name, title in (("classes", "classes 0, 1, 2, …"), ("source_classes", "the same, source model")):
+        counts = [sum(column) for column in zip(*(row[name] for row in recent if row.get(name)), strict=True)]
+        if 0 < len(counts) <= _SHOWN:
+            table.add_row(title, "", spark(counts, least=0))
     images = sum(row["n"] for row in rows)
     head = f"{last.get('label', '')} on {last.get('device', '?')}: batch {last['batch']:,}, {images:,} images, "
     head += (

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from steep.report.charts.rows import Rows, finite, mean, some
-from steep.report.charts.style import AMBER, BLUE, GREEN, GREY, RED, altair, finish, plot
+from steep.report.charts.style import AMBER, BLUE, GREEN, GREY, REAL, RED, altair, finish, plot
 
 MOST_POINTS = 200
 """More batches than this are drawn as means of neighbours."""
@@ -17,11 +17,13 @@ _LINES = {
     "energy_samples": ("samples", BLUE),
     "loss": ("loss", AMBER),
     "entropy": ("entropy", GREEN),
+    "disagreement": ("unlike the source model", REAL),
 }
+_CLASSES = {"classes": "answered class", "source_classes": "source model's answer"}
 
 
 def tables(rows: Rows) -> dict[str, Rows]:
-    """Means over neighbouring batches, the share of each class in them, and the batches the guard undid."""
+    """Means over neighbouring batches, the share of each class in them, and what the guard did."""
     every = some(rows, "stream", "batch")
     width = math.ceil(len(every) / MOST_POINTS)
     numbers, classes, events = [], [], []
@@ -31,23 +33,25 @@ def tables(rows: Rows) -> dict[str, Rows]:
         for name, (kind, _) in _LINES.items():
             if known := [row for row in group if finite(row, name)]:
                 numbers.append({**about, "of": kind, "value": mean(known, name)})
-        counts = [sum(column) for column in zip(*(row["classes"] for row in group), strict=True)]
-        whole = sum(counts)
-        classes += [
-            {**about, "class": k, "count": count, "share_percent": 100 * count / whole}
-            for k, count in enumerate(counts)
-            if whole
-        ]
+        for name in _CLASSES:
+            counts = [sum(column) for column in zip(*(row[name] for row in group if row.get(name)), strict=True)]
+            whole = sum(counts)
+            classes += [
+                {**about, "of": name, "class": k, "count": count, "share_percent": 100 * count / whole}
+                for k, count in enumerate(counts)
+                if whole
+            ]
     before = 0
     for row in every:
-        if row["undone"] > before or row.get("skipped"):
-            events.append({"batch": row["batch"], "undone": row["undone"], "why": row.get("skipped") or "step undone"})
+        why = row.get("skipped") or ("step undone" if row["undone"] > before else row.get("note"))
+        if why:
+            events.append({"batch": row["batch"], "undone": row["undone"], "why": why})
         before = row["undone"]
     return {"numbers": numbers, "classes": classes, "events": events}
 
 
 def chart(rows: Rows, records: dict[str, Rows]) -> Any:
-    """Three panels over the batches."""
+    """Panels over the batches: energies, entropy, where the source model is known how often it disagrees, classes."""
     alt = altair()
     every, events = some(rows, "stream", "batch"), records["events"]
     span = alt.Scale(domain=[1, max(row["batch"] for row in every) + 1], nice=False)
@@ -76,24 +80,30 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
             layers.append(plot("rule", events, red, "batch:Q, why:N, undone:Q", x=x))
         return alt.layer(*layers).properties(width=560, height=height)
 
-    heat = plot(
-        "rect",
-        records["classes"],
-        tip="class:O, batch:Q, batch_end:Q, count:Q, share_percent:Q .1f",
-        x=alt.X("batch:Q", title="batch", scale=span).axis(tickMinStep=1, format="d"),
-        x2="batch_end:Q",
-        y=alt.Y("class:O", title="answered class").axis(labelOverlap="greedy"),
-        color=alt.Color("share_percent:Q", title="share (%)").scale(scheme="viridis", domainMin=0),
-    ).properties(width=560, height=min(240, max(90, 12 * len(every[0]["classes"]))))
+    def heat(name: str) -> Any:
+        return plot(
+            "rect",
+            [row for row in records["classes"] if row["of"] == name],
+            tip="class:O, batch:Q, batch_end:Q, count:Q, share_percent:Q .1f",
+            x=alt.X("batch:Q", title="batch", scale=span).axis(tickMinStep=1, format="d"),
+            x2="batch_end:Q",
+            y=alt.Y("class:O", title=_CLASSES[name]).axis(labelOverlap="greedy"),
+            color=alt.Color("share_percent:Q", title="share (%)").scale(scheme="viridis", domainMin=0),
+        ).properties(width=560, height=min(240, max(90, 12 * len(every[0]["classes"]))))
+
+    known = any(finite(row, "disagreement") for row in every)
     parts = [
         lines(("energy_before", "energy_after", "energy_samples"), "energy (nats)", 140),
         lines(("entropy", "loss"), "entropy, loss (nats)", 110),
-        heat,
+        *([lines(("disagreement",), "share of images", 70)] if known else []),
+        *(heat(name) for name in (_CLASSES if known else ["classes"])),
     ]
     images, undone = sum(row["n"] for row in every), every[-1]["undone"]
     notes = [
         f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone",
-        f"dashed red: {len(events)} batches whose step was undone or skipped" if events else "",
+        f"dashed red: {len(events)} batches that the guard skipped, undid or brought the model back at"
+        if events
+        else "",
     ]
     return finish(
         alt.vconcat(*parts, spacing=10).resolve_scale(color="independent", strokeDash="independent"),
