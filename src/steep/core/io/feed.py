@@ -50,19 +50,19 @@ def _only_images(batch: Any) -> Any:
     if not isinstance(batch, (tuple, list, Mapping)):
         return batch
     parts = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(batch))
-    lengths = {name: getattr(part, "ndim", 0) for name, part in parts.items()}
-    stacks = [name for name, ndim in lengths.items() if ndim >= 4]
+    stacks, singles = (
+        [name for name, part in parts.items() if getattr(part, "ndim", 0) in of] for of in ((4, 5), (3,))
+    )
     if len(stacks) == 1:
         return parts[stacks[0]]
-    singles = [name for name, ndim in lengths.items() if ndim == 3]
     if stacks:
         fix = f"Choose one: adapter(batch[{stacks[0]!r}])"
-    elif singles and len(singles) == len(parts) and all(isinstance(part, Tensor) for part in parts.values()):
-        fix = "Put them together: adapter(torch.stack(batch))"
-    elif singles and len(singles) < len(parts):
+    elif 0 < len(singles) < len(parts):
         fix = f"One image? Give it a batch of its own: adapter(batch[{singles[0]!r}][None])"
     else:
-        fix = "Put them together: adapter(numpy.stack([numpy.asarray(image) for image in batch]))"
+        tensors = all(isinstance(part, Tensor) for part in parts.values())
+        stack = "torch.stack(batch)" if tensors else "numpy.stack([numpy.asarray(image) for image in batch])"
+        fix = f"Put them together: adapter({stack})"
     raise InputError(
         f"images: expected a batch (B, C, H, W), alone or with its labels, got a {type(batch).__name__} with "
         f"{len(stacks)} batches in it. {fix}"
