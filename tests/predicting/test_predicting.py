@@ -172,7 +172,7 @@ def test_the_batch_is_halved_until_a_step_fits_into_memory(monkeypatch):
     model = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 64, 5))
     x = torch.rand(1, 3, 8, 8)
     each = 4 * (3 * 64 + 8 * 64)  # what a backward needs of one picture: the image, and the output of the ReLU
-    for free, count in [(1 << 40, 200), (8 * 200 * each, 200), (8 * 200 * each - 1, 100), (8 * 25 * each, 25), (0, 1)]:
+    for free, count in [(1 << 40, 200), (4 * 200 * each, 200), (4 * 200 * each - 1, 100), (4 * 25 * each, 25), (0, 1)]:
         monkeypatch.setattr(batch_size, "_free_memory", lambda device, free=free: free)
         assert batch_size.fitting(model, x) == count
     assert batch_size.fitting(model, x[:, :1]) == 200  # a picture that the model cannot take is no matter of memory
