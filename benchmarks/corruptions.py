@@ -2,11 +2,15 @@
 
     python benchmarks/corruptions.py                          # images/s on the CPU, 32x32
     python benchmarks/corruptions.py --device cuda --count 65536 --out docs/corruptions_speed.jsonl
+    python -m benchmarks.corruptions --original --count 2 --out docs/corruptions_speed_224.jsonl   # per core, 224x224
+    python benchmarks/corruptions.py --device cuda --side 224 --count 2048 --jpeg-count 64 --out FILE
     python benchmarks/corruptions.py --table docs/corruptions_speed.jsonl   # the Markdown table of docs/corruptions.md
     python benchmarks/corruptions.py --statistics SET.npy --label cifar10   # into tests/corruptions/statistics.json
 
 Times are wall clock, best of --repeats, for one call of corrupt() on images that already lie on the device, after
 one call that fills the tables. Images are random bytes smoothed a little; only JPEG's time depends on content.
+--original takes turns with the algorithms of ImageNet-C's script (original_corruptions.py) on the same pictures, both
+on one thread. It counts the processor's time, not the clock's: other work on the machine then does not count.
 """
 
 from __future__ import annotations
@@ -25,10 +29,12 @@ import numpy as np
 import torch
 
 from steep.corruptions import BENCHMARK, CORRUPTIONS, corrupt, frost_source
+from steep.corruptions.frost import procedural
 from steep.provenance import commit
 
 GROUPS = {
     "benchmark (15)": BENCHMARK,
+    "benchmark but JPEG": tuple(name for name in BENCHMARK if name != "jpeg_compression"),
     "all (19)": CORRUPTIONS,
     "all but JPEG": tuple(name for name in CORRUPTIONS if name != "jpeg_compression"),
 }
@@ -68,14 +74,13 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def speed(args: argparse.Namespace) -> None:
-    images = synthetic(args.count, args.side).to(args.device)
-    device = torch.cuda.get_device_name() if images.is_cuda else processor()
-    common = {
+def facts(args: argparse.Namespace, images: torch.Tensor) -> dict[str, Any]:
+    """Return what all rows of a run say alike."""
+    return {
         "benchmark": "corruptions",
         "n": args.count,
         "side": args.side,
-        "device": device,
+        "device": torch.cuda.get_device_name() if images.is_cuda else processor(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
@@ -85,7 +90,18 @@ def speed(args: argparse.Namespace) -> None:
         "frost": frost_source(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    print(f"n={args.count} {args.side}x{args.side} on {device}, torch {torch.__version__}, ", end="")
+
+
+def append(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    if args.out:
+        with open(args.out, "a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def speed(args: argparse.Namespace) -> None:
+    images = synthetic(args.count, args.side).to(args.device)
+    common = facts(args, images)
+    print(f"n={args.count} {args.side}x{args.side} on {common['device']}, torch {torch.__version__}, ", end="")
     print(f"{common['threads']} threads, frost: {common['frost']}; microseconds per image by severity, images/s")
     rows, totals = [], {}
     for name in args.only or CORRUPTIONS:
@@ -102,13 +118,60 @@ def speed(args: argparse.Namespace) -> None:
             rate = len(names) / sum(totals[name] for name in names)
             print(f"{label:18}{rate:14,.0f} images/s")
             rows.append({**common, "corruption": label, "severity": args.severity, "images_per_s": rate})
-    if args.out:
-        with open(args.out, "a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+    append(args, rows)
+
+
+def against_original(args: argparse.Namespace) -> None:
+    """Measure steep and the algorithms of ImageNet-C's script in turns, on one thread, in seconds of the processor."""
+    from benchmarks import original_corruptions as original
+
+    torch.set_num_threads(1)
+    args.side = 224  # the only size that script knows
+    images = synthetic(args.count, args.side)
+    common = {**facts(args, images), "clock": "processor"}
+    draws, rows = original.Draws(0, procedural()), []
+    for name in args.only or BENCHMARK:
+        for severity in args.severity:
+            values = original.IMAGENET[name][severity - 1]
+            best = [float("inf")] * 2
+            for turn in range(args.repeats + 1):
+                start = time.process_time()
+                corrupt(images, name, severity)
+                middle = time.process_time()
+                for image in images.numpy() if turn else ():  # the first fills our tables
+                    getattr(original, name)(image, values, draws)
+                if turn:
+                    best = [min(best[0], middle - start), min(best[1], time.process_time() - middle)]
+            rates = [args.count / seconds for seconds in best]
+            rows.append({**common, "corruption": name, "severity": severity, "images_per_s": rates[0]})
+            rows[-1]["original_images_per_s"] = rates[1]
+            print(f"{name:18}{severity:3}{rates[0]:10,.1f}{rates[1]:10,.1f}{rates[0] / rates[1]:8.1f} x", flush=True)
+    append(args, rows)
+    print(ratios(rows))
+
+
+def ratios(rows: list[dict[str, Any]]) -> str:
+    """Return rows of --original as a Markdown table: images/s of one core, from the mean time over the severities."""
+    spent = {}
+    for name in dict.fromkeys(row["corruption"] for row in rows):
+        mine = [row for row in rows if row["corruption"] == name]
+        spent[name] = np.mean([[1 / row["original_images_per_s"], 1 / row["images_per_s"]] for row in mine], axis=0)
+    lines = ["| corruption at 224x224 | script's algorithm | steep | ratio |", "|---|---|---|---|"]
+    groups = {
+        "benchmark (15)": BENCHMARK,
+        "benchmark but glass": tuple(name for name in BENCHMARK if name[:5] != "glass"),
+    }
+    for label, names in {**{name: (name,) for name in spent}, **groups}.items():
+        if all(name in spent for name in names):
+            theirs, ours = sum(spent[name] for name in names) / len(names)
+            lines.append(f"| {label} | {1 / theirs:,.1f} | {1 / ours:,.1f} | {theirs / ours:.1f} |")
+    return "\n".join(lines)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Return stored rows as one Markdown table: a column per run, the mean time over the severities as images/s."""
+    if all("original_images_per_s" in row for row in rows):
+        return ratios(rows)
     runs: dict[str, dict[str, list[float]]] = {}
     heads: dict[str, str] = {}
     for row in rows:
@@ -175,6 +238,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, help="images per call")
     parser.add_argument("--jpeg-count", type=int, default=2000, help="at most this many for JPEG, always on the CPU")
     parser.add_argument("--side", type=int, default=32)
+    parser.add_argument("--original", action="store_true", help="against the algorithms of ImageNet-C's script")
     parser.add_argument("--threads", type=int, help="of torch; default: torch's own choice")
     parser.add_argument("--severity", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--only", nargs="+", choices=CORRUPTIONS)
@@ -190,6 +254,8 @@ def main() -> None:
         print(markdown([json.loads(line) for line in Path(args.table).read_text().splitlines()]))
     elif args.statistics:
         write_statistics(args)
+    elif args.original:
+        against_original(args)
     else:
         speed(args)
 

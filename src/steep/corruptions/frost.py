@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from steep.corruptions.blur import drag
-from steep.corruptions.filters import levels, planes
+from steep.corruptions.filters import truncated
 from steep.corruptions.parameters import Values
 from steep.corruptions.random import Stream
 from steep.corruptions.weather import plasma
@@ -54,14 +54,14 @@ def frost(images: Tensor, stream: Stream, values: Values) -> Tensor:
     """
     image_weight, frost_weight = values
     height, width, channels = images.shape[1:]
-    stack, heights, widths = atlas(height, width, channels, images.device)  # (5, C, Hmax, Wmax)
+    stack, heights, widths = atlas(height, width, channels, images.device)  # (5, Hmax, Wmax, C)
     picture = stream.integers(0, COUNT)
     spot = stream.uniform(2).to(torch.float64)
     row = (spot[:, 0] * (heights[picture] - height)).to(torch.int64)
     column = (spot[:, 1] * (widths[picture] - width)).to(torch.int64)
-    windows = stack.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
-    layer = windows[picture, row, column].to(torch.float32)  # (n, C, H, W)
-    return levels(planes(images).mul_(image_weight).add_(layer.mul_(frost_weight)))
+    windows = stack.unfold(1, height, 1).unfold(2, width, 1).permute(0, 1, 2, 4, 5, 3)
+    layer = windows[picture, row, column].to(torch.float32)  # (n, H, W, C)
+    return truncated(images.to(torch.float32).mul_(image_weight).add_(layer.mul_(frost_weight)))
 
 
 def frost_source() -> Source:
@@ -183,7 +183,7 @@ def scale_for(height: int, width: int) -> float:
 
 @lru_cache(maxsize=8)
 def atlas(height: int, width: int, channels: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the five pictures, shrunk for an image size: (5, C, Hmax, Wmax) uint8, their heights and widths.
+    """Return the five pictures, shrunk for an image size: (5, Hmax, Wmax, C) uint8, their heights and widths.
 
     The smaller ones are filled up with zeros that no window reaches.
     """
@@ -194,8 +194,8 @@ def atlas(height: int, width: int, channels: int, device: torch.device) -> tuple
     stack = np.zeros((COUNT, max(heights), max(widths), channels), np.uint8)
     for i, picture in enumerate(shrunk):
         stack[i, : heights[i], : widths[i]] = picture
-    pixels = torch.from_numpy(stack).permute(0, 3, 1, 2).contiguous()
-    return pixels.to(device), torch.tensor(heights, device=device), torch.tensor(widths, device=device)
+    pixels = torch.from_numpy(stack).to(device)
+    return pixels, torch.tensor(heights, device=device), torch.tensor(widths, device=device)
 
 
 def shrink(picture: np.ndarray, scale: float, height: int, width: int) -> np.ndarray:

@@ -40,7 +40,8 @@ def impulse_noise(images: Tensor, stream: Stream, values: Values) -> Tensor:
     """Set a fraction of the values to 255 or 0, equally often. Draws: uniform (H, W, C)."""
     (fraction,) = values
     u = stream.uniform(*images.shape[1:])
-    return images.masked_fill(u < fraction, 0).masked_fill_(u < fraction / 2, 255)
+    kept, white = (where.view(torch.uint8).neg_() for where in (u >= fraction, u < fraction / 2))  # all bits or none
+    return kept.bitwise_and_(images).bitwise_or_(white)
 
 
 def speckle_noise(images: Tensor, stream: Stream, values: Values) -> Tensor:
