@@ -51,18 +51,15 @@ def plasma(stream: Stream, side: int, decay: float) -> Tensor:
     ((3, 32, 32), 0.0, 1.0)
     """
     corners = torch.zeros(len(stream), 1, 1, device=stream.device)
+    drawn = stream.between(-1, 1, side * side - 1)  # all levels at once: most of them are small
     wibble = 100.0
     while (count := corners.shape[1]) < side:
-        amplitude = wibble * wibble
-
-        def wander(total: Tensor, count: int = count, amplitude: float = amplitude) -> Tensor:
-            noise = stream.between(-1, 1, count, count).mul_(amplitude)
-            return total.mul_(0.25).add_(noise)
-
+        level = drawn[:, count * count - 1 : 4 * count * count - 1]  # 3, 12, 48, … of them
+        noise = level.view(-1, 3, count, count) * (wibble * wibble)
         squares = corners + corners.roll(-1, 1)
-        squares = wander(squares.add_(squares.roll(-1, 2)))
-        top = wander((squares + squares.roll(1, 1)).add_(corners + corners.roll(-1, 2)))
-        left = wander((squares + squares.roll(1, 2)).add_(corners + corners.roll(-1, 1)))
+        squares = squares.add_(squares.roll(-1, 2)).mul_(0.25).add_(noise[:, 0])
+        top = (squares + squares.roll(1, 1)).add_(corners + corners.roll(-1, 2)).mul_(0.25).add_(noise[:, 1])
+        left = (squares + squares.roll(1, 2)).add_(corners + corners.roll(-1, 1)).mul_(0.25).add_(noise[:, 2])
         finer = torch.empty(len(stream), 2 * count, 2 * count, device=stream.device)
         finer[:, ::2, ::2] = corners
         finer[:, 1::2, 1::2] = squares
