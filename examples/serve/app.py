@@ -19,6 +19,7 @@ from fastapi.responses import PlainTextResponse
 from PIL import Image
 
 from steep.data.picture_files import picture
+from steep.data.transform import Transform
 from steep.errors import DataError
 from worker import Question, Settings, Worker
 
@@ -48,7 +49,7 @@ async def predict(request: Request) -> dict[str, Any]:
         if len(body) > worker.settings.most_bytes:
             raise HTTPException(413, f"expected at most {worker.settings.most_bytes} bytes")
     try:
-        pixels = await asyncio.to_thread(picture, io.BytesIO(body), worker.settings.size)
+        pixels = await asyncio.to_thread(picture, io.BytesIO(body), Transform(size=worker.settings.size))
     except DataError as error:
         raise HTTPException(422, str(error)) from error
     question = Question(request.headers.get("x-request-id"), pixels)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
+from tiny_sets import png
 
 from steep.data import load
 from steep.data.picture_files import picture
@@ -66,17 +65,6 @@ def test_no_format_is_opened_whose_plug_in_starts_a_program_or_opens_anything_in
             module = sys.modules[Image.OPEN[name][0].__module__]
             assert not hasattr(module, "register_handler"), name  # hands the file to another library
     assert not {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "FITS", "IPTC", "ICNS", "ICO", "MPEG", "PSD"} & set(FORMATS)
-
-
-def png(width: int, height: int) -> bytes:
-    """A PNG of a few bytes that says it is of any size."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    pixels = chunk(b"IDAT", zlib.compress(b"\0" * 64))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
 
 
 def saved(form: str) -> bytes:

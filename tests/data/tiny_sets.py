@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import struct
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -160,3 +161,14 @@ def together(call: Callable[[int], None], count: int) -> list[int | None]:
     for process in running:
         process.join(60)
     return [process.exitcode for process in running]
+
+
+def png(width: int, height: int) -> bytes:
+    """A PNG of a few bytes that says it is of any size."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    pixels = chunk(b"IDAT", zlib.compress(b"\0" * 64))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")

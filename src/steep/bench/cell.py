@@ -24,7 +24,10 @@ from steep.bench.streaming import Answers, OnProgress, run_stream
 from steep.core.dist.group import Group
 from steep.core.run.precision import half_precision
 from steep.data import ImageSet
+from steep.data.streamed import streamed
 from steep.methods import SOURCE, adapt
+
+MOST_NAMED = 100  # pictures that could not be read, in one row
 
 _source_energies = Recent[float](1024)  # by source cell: the pass is made once for all methods and seeds
 
@@ -83,7 +86,7 @@ def run(
         **diagrams(logits, labels),
         **right,
         "segments": _segments(cell, done.segments),
-        "data": [{"origin": data.origin, "sha256": data.digest, "images": len(data)} for data in sets],
+        "data": [_about(data) for data in sets],
         "notes": shared.add_notes(caught),
         **({} if cell.guard == "off" else {"undone": done.undone}),
         "seconds": done.seconds,
@@ -99,6 +102,17 @@ def run(
             "ranks": 1 if group is None else group.size,
         },
     }
+
+
+def _about(data: ImageSet) -> dict[str, Any]:
+    """Say in a row which pictures these were, which could not be read, and which classes of the model counted."""
+    images = len(data) - (len(data.left_out) if streamed(data.images) else 0)
+    about: dict[str, Any] = {"origin": data.origin, "sha256": data.digest, "images": images}
+    if data.left_out:
+        about |= {"left_out": len(data.left_out), "unreadable": dict(sorted(data.left_out.items())[:MOST_NAMED])}
+    if data.subset is not None:
+        about |= {"classes": list(data.classes), "of_classes": data.subset.of}
+    return about
 
 
 def _source_cell(cell: Cell) -> Cell:

@@ -11,6 +11,7 @@ from steep.core.constraints import TABLE, TEXT, Choice, Constraint, Real, Switch
 from steep.core.settings import GUARDS
 from steep.core.views import VIEWS
 from steep.data import PROTOCOLS
+from steep.data.transform import INTERPOLATIONS
 from steep.errors import InputError, unknown
 
 CHOICES = ("method", "shift", "severity", "seed", "setting", "source")
@@ -97,6 +98,8 @@ COMMANDS: dict[str, Constraint] = {
     "protocol": Choice(*PROTOCOLS),
     "delta": Real(above=0),
     "size": Whole(least=1),
+    "crop": Real(above=0, most=1),
+    "interpolation": Choice(*INTERPOLATIONS),
     "channels": Whole(least=1),
     "limit": Whole(least=1),
     "precision": Choice(*PRECISIONS),

@@ -28,6 +28,7 @@ from steep.bench.spec import Cell
 from steep.bench.store import Store
 from steep.core.method import Method, Need
 from steep.data import ImageSet
+from steep.data.streamed import streamed
 from steep.errors import SteepError, install_extra
 from steep.methods import METHODS
 
@@ -207,7 +208,8 @@ class _Driver:
 
 def _plain(data: ImageSet) -> ImageSet:
     """Bring a set into memory as plain arrays: a map of a file means nothing on another machine."""
-    return replace(data, images=np.array(data.images), labels=np.array(data.labels))
+    images = data.images if streamed(data.images) else np.array(data.images)  # workers see the files
+    return replace(data, images=images, labels=np.array(data.labels))
 
 
 class _Sent(Sources):

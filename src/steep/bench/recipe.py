@@ -185,7 +185,7 @@ class _Grid:
 
     def cells(self, own_domain: bool) -> Iterator[Cell]:
         """Yield every cell, cells on the same images one after the other and the source model first."""
-        common = _only(self.table, ("size", "channels", "limit", "precision"))
+        common = _only(self.table, ("size", "crop", "interpolation", "channels", "limit", "precision"))
         if self.protocol == "label-shift":
             common["delta"] = self.table.get("delta", 0.1)
         for source, domain in self._sources():

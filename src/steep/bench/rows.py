@@ -46,11 +46,13 @@ _BINS = frozenset({"counts", "confidence", "accuracy"})
 
 SPEC: dict[str, Shape] = {
     **dict.fromkeys(("data?", "shift?", "source?", "model?", "weights?", "weights_sha256?", "method?"), _TEXT),
-    **dict.fromkeys(("setting?", "protocol?", "predict?", "guard?", "precision?", "label?", "views?"), _TEXT),
+    **dict.fromkeys(
+        ("setting?", "protocol?", "predict?", "guard?", "precision?", "label?", "views?", "interpolation?"), _TEXT
+    ),
     **dict.fromkeys(("severity?", "seed?", "batch_size?", "steps?"), _WHOLE),
     **dict.fromkeys(("size?", "channels?", "limit?"), (int, _NONE)),
     "sequence?": [[(str, int)]],
-    "delta?": (int, float, _NONE),
+    **dict.fromkeys(("delta?", "crop?"), (int, float, _NONE)),
     "episodic?": (bool,),
     "hyper?": (dict,),
 }

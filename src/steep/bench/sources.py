@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -18,6 +19,7 @@ from steep.errors import CheckpointError, DataError, InputError
 from steep.files import file_sha256
 from steep.models import build, checkpoints
 from steep.models.loading import PRETRAINED, LoadedModel, count_classes, is_outside, load_model
+from steep.models.outputs import keep_outputs
 from steep.training.weights import UNTRAINED
 
 IMAGE_BYTES = 3 << 30
@@ -68,16 +70,16 @@ class Sources:
 
     def model(self, cell: Cell, images: ImageSet) -> nn.Module:
         """Give the source model, in eval mode on the CPU, for images like these."""
-        return self._models.get(model_key(cell, images), lambda: self._load_model(cell, images))
+        return self._models.get(model_key(cell, images), lambda: self._load_kept(cell, images))
 
     def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
         """Give the test images of one shift."""
-        key = (cell.data, shift, severity, cell.size, cell.channels, cell.limit)
+        key = (cell.data, shift, severity, cell.limit, *_pixels(cell).values())
         return self._images.get(key, lambda: self._load_shift(cell, shift, severity))
 
     def train(self, cell: Cell) -> ImageSet | None:
         """Give images the source model was trained on, never a test image; None where there are none."""
-        key = (cell.data, cell.source, cell.size, cell.channels)
+        key = (cell.data, cell.source, *_pixels(cell).values())
         return self._train.get(key, lambda: self._load_train(cell))
 
     def load_model(self, model: str, weights: str, num_classes: int | None = None, channels: int = 3) -> LoadedModel:
@@ -91,6 +93,14 @@ class Sources:
             num_classes=num_classes,
             channels=channels,
         )
+
+    def _load_kept(self, cell: Cell, images: ImageSet) -> nn.Module:
+        """Load a model and keep those of its classes that the images have."""
+        subset = images.subset
+        if subset is None:
+            return self._load_model(cell, images)
+        every = replace(images, classes=tuple(map(str, range(subset.of))))
+        return keep_outputs(self._load_model(cell, every), *subset)
 
     def _load_model(self, cell: Cell, images: ImageSet) -> nn.Module:
         classes, channels = len(images.classes), images.images.shape[3]
@@ -120,20 +130,25 @@ class Sources:
         elif shift != CLEAN:
             which = {"corruption": shift, "severity": severity}
         # mixed: a batch of one class misleads every method; label-shift is a protocol of its own
-        pixels = {"limit": cell.limit, "size": cell.size, "channels": cell.channels}
+        pixels = {"limit": cell.limit, **_pixels(cell)}
         return load(name, "test", self.root, mix=True, **pixels, **which)  # type: ignore[arg-type]
 
     def _load_train(self, cell: Cell) -> ImageSet | None:
-        which = {"size": cell.size, "channels": cell.channels, "domain": cell.source or None}
+        which = {**_pixels(cell), "domain": cell.source or None}
         try:
             return load(cell.data.removesuffix("-c"), "train", self.root, **which)  # type: ignore[arg-type]
         except DataError:
             return None
 
 
+def _pixels(cell: Cell) -> dict[str, int | float | str | None]:
+    return {name: getattr(cell, name) for name in ("size", "crop", "interpolation", "channels")}
+
+
 def model_key(cell: Cell, images: ImageSet) -> tuple[Hashable, ...]:
     """Name what a source model depends on: cells of the same key share one."""
-    return (cell.model, cell.weights, cell.weights_sha256, len(images.classes), images.images.shape[3])
+    classes = images.subset or len(images.classes)
+    return (cell.model, cell.weights, cell.weights_sha256, classes, images.images.shape[3])
 
 
 def weights_sha256(path: Path) -> str:

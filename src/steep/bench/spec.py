@@ -54,6 +54,8 @@ class Cell:
     views: str | None = None  # of steep.adapt; None: the image alone is answered
     guard: str = "off"  # of steep.adapt; off: as published, harmful steps are let happen
     size: int | None = None  # pixels a side; None: as the data is
+    crop: float | None = None  # of picture files: the share of the short side that is cut out; None: as the set says
+    interpolation: str | None = None  # of picture files; None: as the set says
     channels: int | None = None
     limit: int | None = None  # only the first so many images of every set
     precision: str = "float32"  # float32 | tf32 | bfloat16 | auto; what auto came to is in the row's env
@@ -82,8 +84,9 @@ class Cell:
         """Give the cell as plain data."""
         table = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         table["hyper"] = {name: _plain(value) for name, value in self.hyper}
-        if self.views is None:  # rows from before there were views keep their keys
-            del table["views"]
+        for name in ("views", "crop", "interpolation"):  # rows from before there were these keep their keys
+            if table[name] is None:
+                del table[name]
         return table
 
     @classmethod

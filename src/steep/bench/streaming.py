@@ -92,7 +92,7 @@ def resident(source: Batches, group: Group | None = None) -> Iterator[tuple[Tens
     >>> all(torch.equal(x, a) and torch.equal(y, b) for (x, y), (a, b) in zip(resident(plain), plain))
     True
     """
-    if sum(data.images.nbytes for data in source.sets) > _RESIDENT:
+    if source.streamed or sum(data.images.nbytes for data in source.sets) > _RESIDENT:
         for x, y in source:
             yield (x if group is None else x[group.part(len(x))]), y
         return
@@ -117,8 +117,7 @@ def _origin(mixed: Batches) -> Tensor | None:
     if len(mixed.sets) == 1:
         return None
     ends = np.cumsum([len(data) for data in mixed.sets])
-    rows = np.arange(mixed.images) if mixed.order is None else mixed.order
-    return torch.from_numpy(np.searchsorted(ends, rows, side="right")).to(mixed.device)
+    return torch.from_numpy(np.searchsorted(ends, mixed.places(), side="right")).to(mixed.device)
 
 
 class _Progress:

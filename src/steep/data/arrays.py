@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steep.data.streamed import streamed
 from steep.errors import DataError
 from steep.files import writing
 
@@ -19,12 +21,20 @@ Labels: TypeAlias = NDArray[np.int64]  # (N,)
 MOST_CLASSES = 100_000  # a name is made for every class, so one absurd label must not ask for 2⁴⁰ of them
 
 
+class Subset(NamedTuple):
+    """Those outputs of a model that count, where a set has only some of the classes the model knows."""
+
+    outputs: tuple[int, ...]
+    of: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageSet:
     """Pictures with their labels.
 
-    `images` are uint8 (N, H, W, C), possibly memory-mapped and read-only; they become floats only on the device
-    (see `steep.data.batches`). `origin` says where the bytes came from and `digest` is the sha256 of `images`.
+    `images` are uint8 (N, H, W, C), possibly memory-mapped and read-only, or still in their files (`StreamedImages`);
+    they become floats only on the device (see `steep.data.batches`). `origin` says where the bytes came from and
+    `digest` is the sha256 of `images`.
     """
 
     images: Images
@@ -34,6 +44,8 @@ class ImageSet:
     split: str
     origin: str
     digest: str
+    subset: Subset | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)  # pictures that could not be read, and why
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,6 +61,8 @@ def sha256(array: NDArray[Any]) -> str:
     >>> sha256(np.frombuffer(b"abc", np.uint8))[:16]
     'ba7816bf8f01cfea'
     """
+    if (files := streamed(array)) is not None:
+        return files.digest
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
@@ -120,6 +134,9 @@ def resized(images: Images, size: int) -> Images:
     count, height, width, channels = images.shape
     if (height, width) == (size, size):
         return images
+    if (files := streamed(images)) is not None:
+        shape = (size, size, channels)
+        return cast("Images", files.then(lambda one, _: resized(one[None], size)[0], f"resized {size}", shape))
     out = np.empty((count, size, size, channels), np.uint8)
     for index in range(count):
         image = images[index] if channels > 1 else images[index, ..., 0]

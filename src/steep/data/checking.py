@@ -65,7 +65,7 @@ def check(
     check_shape(data)
     names = (only,) if isinstance(only, str) else only
     manifest = manifest_of(place)
-    part = replace(data, images=data.images[:sample], labels=data.labels[:sample])
+    part = replace(data, images=np.asanyarray(data.images[:sample]), labels=data.labels[:sample])
     rows: list[Comparison] = []
     wanted = [(name, level) for name in (names or corruptions.CORRUPTIONS) for level in severities]
     for done, (name, level) in enumerate(wanted, 1):
@@ -76,7 +76,7 @@ def check(
             if names:
                 raise DataError(f"{place}: holds no {name} of severity {level}")
             continue
-        images = theirs.images
+        images = np.asanyarray(theirs.images)
         if images.shape != part.images.shape:
             raise DataError(f"{place}: {name} {level}: expected {part.images.shape} for a sample, got {images.shape}")
         ours = made(part, name, level, seed=seed).images

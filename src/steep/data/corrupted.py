@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,8 +18,9 @@ from steep.corruptions.digital import through_jpeg
 from steep.data.arrays import Images, ImageSet, as_images, read_npy, sha256
 from steep.data.declaration import Decoded, Part
 from steep.data.known import KNOWN
-from steep.data.picture_files import class_names, natural, pictures, pictures_in
+from steep.data.picture_files import class_names, file_images, natural, pictures_in
 from steep.data.sources import classes_of
+from steep.data.streamed import streamed
 from steep.errors import DataError, InputError
 from steep.files import file_sha256, read_json
 
@@ -49,7 +52,7 @@ def check_device(device: str) -> None:
 
 def pieces(images: Images) -> list[slice]:
     """Cut a set into pieces of a bounded number of pictures."""
-    rows = max(1, _CHUNK // max(1, images[0].nbytes))
+    rows = max(1, _CHUNK // math.prod(images.shape[1:]))
     return [slice(first, first + rows) for first in range(0, len(images), rows)]
 
 
@@ -65,17 +68,24 @@ def corrupted_piece(
 
 
 def made(clean: ImageSet, corruption: str, severity: int, *, seed: int) -> ImageSet:
-    """Corrupt a clean set on the fly."""
-    out = np.empty(clean.images.shape, np.uint8)
+    """Corrupt a clean set on the fly; where it is in files, each picture when it is decoded."""
     table = KNOWN[clean.name].table
-    for piece in pieces(clean.images):
-        done = corrupted_piece(clean.images, piece, corruption, severity, seed=seed, table=table)
-        out[piece] = through_jpeg(done, **JPEG) if KNOWN[clean.name].corrupted_as_jpeg else done
+
+    def change(images: Images, first: int) -> Images:
+        done = corruptions.corrupt(images, corruption, severity=severity, seed=seed, first=first, table=table)
+        return through_jpeg(done, **JPEG) if KNOWN[clean.name].corrupted_as_jpeg else done
+
+    if (files := streamed(clean.images)) is not None:
+        what = f"{corruption} {severity} {seed} {table}"
+        out = cast("Images", files.then(lambda pixels, place: change(pixels[None], place)[0], what, files.one))
+    else:
+        out = np.empty(clean.images.shape, np.uint8)
+        for piece in pieces(clean.images):
+            out[piece] = change(np.array(clean.images[piece]), piece.start)
     frost = f", {corruptions.frost_source()} frost" if corruption == "frost" else ""
-    return ImageSet(
+    return replace(
+        clean,
         images=out,
-        labels=clean.labels,
-        classes=clean.classes,
         name=f"{clean.name}-c",
         split=f"{corruption}-{severity}",
         origin=f"made: {corruption} {severity}, seed {seed}{frost}, from {clean.origin}",
@@ -104,7 +114,9 @@ def published(
         entry = entry_of(manifest, corruption, severity)
         if not _usable(name, manifest, entry, seed, clean):
             continue
-        decoded = variant(folder, name, corruption, severity, limit, manifest, classes_of(name, root))
+        order = KNOWN[name].class_order
+        classes = classes_of(name, root) if order is None else order(root)
+        decoded = variant(folder, name, corruption, severity, limit, manifest, classes)
         if decoded is None:
             continue
         writer = "published files"
@@ -119,6 +131,7 @@ def published(
             split=f"{corruption}-{severity}",
             origin=f"disk: {folder.name}, {writer}",
             digest=sha256(decoded.images),
+            left_out=getattr(decoded.images, "unreadable", {}),
         )
     return None
 
@@ -143,7 +156,7 @@ def _usable(
 def _test_part(name: str) -> Part | None:
     """The part a published corrupted version was made of; None where there is no such version."""
     known = KNOWN[name]
-    return known.parts[known.splits["test"]] if known.corrupted_folders else None
+    return known.parts.get(known.splits["test"]) if known.corrupted_folders else None
 
 
 def entry_of(manifest: dict[str, Any] | None, corruption: str, severity: int) -> dict[str, Any] | None:
@@ -249,16 +262,19 @@ def _from_folders(
     part, many = _test_part(name), KNOWN[name].class_count
     if part and len(files) != part.count:
         raise DataError(f"{here}: expected {part.count} pictures, found {len(files)}; bring the rest of the set")
-    if (classes and names != classes) or (many and len(names) != many):
-        strange = sorted(set(names) ^ set(classes))[:3] if classes else []
+    some = KNOWN[name].class_order is not None and set(names) <= set(classes)  # which one each is, is known anyway
+    if not some and ((classes and names != classes) or (many and len(names) != many)):
+        strange = sorted(set(names) ^ set(classes), key=lambda name: (name in classes, name))[:3] if classes else []
         raise DataError(
             f"{here}: expected the {len(classes) or many} class folders of the clean set, found {len(names)}"
             + (f" (not in both: {', '.join(strange)})" if strange else "")
             + "; every label behind a missing one would be wrong. Bring the rest of the set"
         )
-    images = pictures(files[:limit])
+    images = file_images(files[:limit], here)
     _check_sides(images, name, str(here))
-    return Decoded(images, np.asarray([names.index(file.parent.name) for file in files[:limit]], np.int64), names)
+    index = {wnid: label for label, wnid in enumerate(classes or names)}
+    labels = np.asarray([index[file.parent.name] for file in files[:limit]], np.int64)
+    return Decoded(images, labels, tuple(index))
 
 
 def folder_files(folder: Path) -> list[Path]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,15 @@ from steep.data import corrupted, sources
 from steep.data.arrays import ImageSet, Labels, resized, sha256
 from steep.data.declaration import VALIDATION_EVERY
 from steep.data.known import KNOWN, data_set
-from steep.errors import InputError
+from steep.data.streamed import streamed
+from steep.data.transform import Transform
+from steep.errors import DataError, InputError, SteepWarning
 
 NAMES = tuple(KNOWN)
 """What `load` knows; every one also with `-c` at the end."""
+
+STREAM_ABOVE = 2 << 30
+"""Bytes of pictures that `load` decodes into memory; more stay in their files."""
 
 
 def load(
@@ -27,17 +34,19 @@ def load(
     limit: int | None = None,
     mix: bool = False,
     size: int | None = None,
+    crop: float | None = None,
+    interpolation: str | None = None,
     channels: int | None = None,
     domain: str | None = None,
     corruption: str | None = None,
     severity: int | None = None,
     seed: int = 0,
+    stream: bool | None = None,
 ) -> ImageSet:
     """Load a set by name.
 
     Args:
-        name: cifar10, cifar100, tiny-imagenet, pacs, mnist, mnist-rotated (turned by 90 degrees), digits, folder or
-            arrays; with `-c` at the end the same set corrupted.
+        name: one of `NAMES`; with `-c` at the end the same set corrupted.
         split: train or test (tiny-imagenet: test is its validation part; pacs: test is the whole domain, train and val
             are nine tenths and one tenth of it).
         root: where data lives, by default `STEEP_DATA` or the user's cache folder. For folder: the directory with one
@@ -49,12 +58,18 @@ def load(
             pictures, and the batches of a stream, are of one class otherwise. Other sets keep their order.
         size: resize to size × size. Sets with a published corruption table are corrupted first and resized then, all
             others the other way round.
+        crop: of picture files: the short side is resized to size / crop, then the middle is cut out. None: as the set
+            says (ImageNet and sets of domains: 0.875), or else the whole picture is squeezed into the square.
+        interpolation: of picture files: bilinear, bicubic, ...; all of them smooth where they make a picture smaller.
         channels: 3 repeats the one plane of a grey set.
-        domain: of pacs: photo, art_painting, cartoon or sketch.
+        domain: of a set with domains, such as photo of pacs.
         corruption: which variant of a -c set. Files in the published layout below `root` are used where they are
             there, otherwise the pictures are made on the fly; `origin` says which.
         severity: of the corruption, 1 to 5.
         seed: of its random draws.
+        stream: leave the pictures in their files until their batch is made. None: where they would take more than
+            2 GiB. False also leaves out, and names in `left_out`, those that cannot be read; a stream does so on its
+            way.
 
     >>> digits = load("digits", size=32, limit=100)
     >>> digits.images.shape, str(digits.images.dtype), digits.labels.shape, digits.classes[:3]
@@ -63,14 +78,18 @@ def load(
     declared = data_set(name)
     base = declared.name
     declared.part(split, domain)  # an unknown split or domain is refused before anything is read
-    for option, value in (("limit", limit), ("size", size)):
-        if value is not None and value < 1:
-            raise InputError(f"{option}: expected 1 or more, got {value}")
+    if limit is not None and limit < 1:
+        raise InputError(f"limit: expected 1 or more, got {limit}")
+    if (crop or interpolation) and declared.transform is None:
+        raise InputError(f"crop, interpolation: expected none, as {base} is no set of picture files of any size")
+    usual = declared.transform or Transform()
+    asked = {"size": size, "crop": crop, "interpolation": interpolation}
+    how = replace(usual, **{k: v for k, v in asked.items() if v is not None})  # type: ignore[arg-type]
     folder = sources.place(root)
     if name == base:
         if corruption is not None or severity is not None:
             raise InputError(f"{name} is the clean set: for corruption={corruption!r} load {name + '-c'!r}")
-        data = _clean(base, split, folder, domain, size)
+        data = _clean(base, split, folder, domain, how)
     else:
         if corruption is None or severity is None:
             raise InputError("a -c set needs corruption= (such as 'fog') and severity= (1 to 5)")
@@ -80,7 +99,7 @@ def load(
             raise InputError(f"{name}: corrupted sets are made of the test split, got split={split!r}")
         clean = None
         if declared.table is None:  # made of whatever is there, so the files on disk must name the same clean pictures
-            clean = _shaped(_clean(base, split, folder, domain, size), size, channels)
+            clean = _settled(_shaped(_clean(base, split, folder, domain, how), size, channels), stream)
         # What is drawn for a picture depends on its place, so mixing comes after corrupting, and needs all of the set.
         digest = clean.digest if clean else None
         files = corrupted.published(base, corruption, severity, folder, seed=seed, limit=limit, clean=digest)
@@ -89,21 +108,22 @@ def load(
         if files is not None:
             data = files
         else:
-            clean = clean or _clean(base, split, folder, domain, size)
+            clean = clean or _clean(base, split, folder, domain, usual)
             mix = mix and _by_class(clean.labels)
-            data = corrupted.made(clean if mix else _first(clean, limit), corruption, severity, seed=seed)
-    return _shaped(_first(_mixed(data) if mix else data, limit), size, channels)
+            clean = _settled(clean if mix else _first(clean, limit), stream)
+            data = corrupted.made(clean, corruption, severity, seed=seed)
+    return _settled(_shaped(_first(_mixed(data) if mix else data, limit), size, channels), stream)
 
 
-def _clean(name: str, split: str, root: Path, domain: str | None, size: int | None) -> ImageSet:
+def _clean(name: str, split: str, root: Path, domain: str | None, how: Transform) -> ImageSet:
     declared = KNOWN[name]
     part = declared.part(split, domain)
     if declared.made_of is not None:
         base, change = declared.made_of
-        source = _clean(base, split, root, domain, size)
+        source = _clean(base, split, root, domain, how)
         images = change(source.images)
         return replace(source, images=images, name=name, digest=sha256(images))
-    data = sources.obtain(name, part, root) if declared.read is None else declared.read(split, root, size)
+    data = sources.obtain(name, part, root) if declared.read is None else declared.read(part, root, how)
     if declared.domains and split != "test":  # classes lie one after the other, so the val split covers all of them
         validation = np.arange(len(data.labels)) % VALIDATION_EVERY == VALIDATION_EVERY - 1
         rows = np.flatnonzero(validation if split == "val" else ~validation)
@@ -116,7 +136,24 @@ def _clean(name: str, split: str, root: Path, domain: str | None, size: int | No
         split=split if domain is None else f"{domain}-{split}",
         origin=data.origin,
         digest=data.digest or sha256(data.images),
+        subset=data.subset,
+        left_out=getattr(data.images, "unreadable", {}),
     )
+
+
+def _settled(data: ImageSet, stream: bool | None) -> ImageSet:
+    """Bring pictures in files into memory where they fit; those that cannot be read are left out."""
+    files = streamed(data.images)
+    if files is None or stream or (stream is None and math.prod(files.shape) > STREAM_ABOVE):
+        return data
+    pixels, readable = files.decoded()
+    if data.left_out:
+        name, why = next(iter(data.left_out.items()))
+        text = f"{len(data.left_out)} of {len(data)} pictures cannot be read, such as {name}: {why}"
+        if not len(pixels):
+            raise DataError(text)
+        warnings.warn(f"{data.name}: {text}. They are left out", SteepWarning, stacklevel=3)
+    return replace(data, images=pixels, labels=data.labels[readable], digest=sha256(pixels))
 
 
 def _first(data: ImageSet, limit: int | None) -> ImageSet:
@@ -131,7 +168,7 @@ def _mixed(data: ImageSet) -> ImageSet:
     if not _by_class(data.labels) or len(np.unique(data.labels)) == 1:
         return data
     order = np.random.RandomState(0).permutation(len(data))  # the frozen generator
-    images = np.ascontiguousarray(data.images[order])
+    images = data.images[order]
     origin = f"{data.origin}, shuffled"
     return replace(data, images=images, labels=data.labels[order], origin=origin, digest=sha256(images))
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from steep.data.arrays import Images, Labels
+from steep.data.arrays import Images, Labels, Subset
+from steep.data.transform import Transform
 from steep.errors import InputError, unknown
 
 VALIDATION_EVERY = 10  # in a set with domains, every tenth picture of a domain is its val split, the others train
@@ -22,6 +23,7 @@ class Decoded(NamedTuple):
     classes: tuple[str, ...] = ()
     origin: str = ""  # where it came from
     digest: str = ""  # sha256 of the images
+    subset: Subset | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,9 @@ class DataSet:
     table: str | None = None  # the corruption parameters published for it
     corrupted_folders: tuple[str, ...] = ()  # names under which its published corrupted version lies on disk
     corrupted_as_jpeg: bool = False  # that version is folders of JPEG files, not arrays
-    read: Callable[[str, Path, int | None], Decoded] | None = None  # a set without files that steep checks
+    read: Callable[[str, Path, Transform], Decoded] | None = None  # a part of a set without files that steep checks
+    transform: Transform | None = None  # what its pictures go through where nothing else is asked for
+    class_order: Callable[[Path], tuple[str, ...]] | None = None  # its classes, also those that have no pictures here
     made_of: tuple[str, Callable[[Images], Images]] | None = None  # another set, and what is done to its pictures
     paper_size: int | None = None  # the side the TEA paper resizes its pictures to; None: they stay as they are
 
@@ -119,8 +123,19 @@ class DataSet:
 
 def declared(name: str, *, layouts: tuple[Layout, ...]) -> DataSet:
     """Read a declaration from `sets/NAME.toml`, whose keys are the fields of `DataSet`."""
-    facts = tomllib.loads((Path(__file__).parent / "sets" / f"{name}.toml").read_text(encoding="utf-8"))
+    facts = facts_of(name)
     parts = {key: Part(**part) for key, part in facts.pop("parts").items()}
     official = tuple(Download(file=row["url"].rpartition("/")[2], **row) for row in facts.pop("official", ()))
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-    return DataSet(name=name, parts=parts, official=official, layouts=layouts, **fields)
+    return DataSet(name=name, parts=parts, official=official, layouts=layouts, **facts)
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    """Read `sets/NAME.toml`, lists as tuples."""
+    facts = tomllib.loads((Path(__file__).parent / "sets" / f"{name}.toml").read_text(encoding="utf-8"))
+    return {key: _frozen(value) for key, value in facts.items()}
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(inner) for key, inner in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

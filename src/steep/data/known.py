@@ -5,6 +5,8 @@ from __future__ import annotations
 from steep.data.declaration import DataSet
 from steep.data.sets.cifar import CIFAR10, CIFAR100
 from steep.data.sets.digits import DIGITS
+from steep.data.sets.domains import DOMAINS
+from steep.data.sets.imagenet import IMAGENET, RELATIVES
 from steep.data.sets.mnist import MNIST, MNIST_ROTATED
 from steep.data.sets.pacs import PACS
 from steep.data.sets.private import ARRAYS, FOLDER
@@ -12,7 +14,11 @@ from steep.data.sets.tiny_imagenet import TINY_IMAGENET
 from steep.errors import unknown
 
 KNOWN: dict[str, DataSet] = {
-    data.name: data for data in (CIFAR10, CIFAR100, TINY_IMAGENET, PACS, MNIST, MNIST_ROTATED, DIGITS, FOLDER, ARRAYS)
+    data.name: data
+    for data in (
+        *(CIFAR10, CIFAR100, TINY_IMAGENET, IMAGENET, *RELATIVES, PACS, *DOMAINS.values()),
+        *(MNIST, MNIST_ROTATED, DIGITS, FOLDER, ARRAYS),
+    )
 }
 """Every set by name. With `-c` at the end of its name, each can be had corrupted."""
 

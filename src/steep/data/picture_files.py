@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import math
 import re
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steep.data.arrays import Images
 from steep.data.declaration import Decoded
+from steep.data.streamed import StreamedImages
+from steep.data.transform import AS_IT_IS, Transform
 from steep.errors import DataError
 from steep.pictures import open_picture
 
@@ -20,53 +25,66 @@ if TYPE_CHECKING:
     from PIL import Image
 
 PICTURES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
+_LARGE = 1 << 25  # pixels
+_ALONE = threading.Lock()  # large pictures one after the other: memory does not grow with the number of threads
 
 
-def picture(file: Path | BinaryIO, size: int | None = None) -> NDArray[np.uint8]:
-    """Decode a picture to uint8 RGB (H, W, 3), the right way up, resized to a square of `size` where given."""
+def picture(file: Path | BinaryIO, how: Transform = AS_IT_IS) -> NDArray[np.uint8]:
+    """Decode a picture to uint8 RGB (H, W, 3), the right way up, in the size that is asked for."""
     from PIL import Image
 
-    with open_picture(file) as stored:
-        opened = _upright(stored)
+    with open_picture(file) as opened, _ALONE if opened.width * opened.height > _LARGE else contextlib.nullcontext():
+        _turn_upright(opened)
         if opened.mode in ("I", "F"):  # Pillow would cut every value off at 255
             raise ValueError("32 bits a value: save it with 8 or 16, so that its range is known")
         deep = opened.mode.startswith("I;16")  # Pillow would cut these off too
         rgb = (Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)) if deep else opened).convert("RGB")
-        if size is not None and rgb.size != (size, size):
-            rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
-        return np.array(rgb)
+        sides, cut = how.box(*rgb.size)
+        if how.crop and math.prod(sides) > max(_LARGE, math.prod(rgb.size)):  # a line would become of any length
+            raise ValueError(f"{rgb.width} × {rgb.height} pixels are too narrow to be resized to {how.size}")
+        if rgb.size != sides:
+            rgb = rgb.resize(sides, getattr(Image.Resampling, how.interpolation.upper()))
+        return np.array(rgb if cut == (0, 0, *sides) else rgb.crop(cut))
 
 
-def _upright(opened: Image.Image) -> Image.Image:
+def _turn_upright(opened: Image.Image) -> None:
     """Turn a picture as its camera says it was held."""
     from PIL import ImageOps
 
-    try:
-        return ImageOps.exif_transpose(opened)
-    except Exception:  # Pillow raises many kinds over notes of a camera that are damaged; the picture is not
-        return opened
+    # Pillow raises many kinds over notes of a camera that are damaged; the picture is not
+    with contextlib.suppress(Exception):
+        ImageOps.exif_transpose(opened, in_place=True)
 
 
-def pictures(paths: list[Path], size: int | None = None) -> Images:
-    """Decode picture files of one size to (N, H, W, 3)."""
+def file_images(paths: Sequence[Path], folder: Path, how: Transform = AS_IT_IS) -> Images:
+    """Take picture files for an array (N, H, W, 3); nothing is decoded, but the first where only it can tell a size."""
     if not paths:
-        raise DataError("no pictures were found")
-    first = picture(paths[0], size)
-    out = np.empty((len(paths), *first.shape), np.uint8)
+        raise DataError(f"{folder}: no pictures were found")
+    names = [path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name for path in paths]
 
-    def put(index: int) -> None:
-        pixels = picture(paths[index], size)
-        if pixels.shape != first.shape:
-            raise DataError(
-                f"{paths[index]}: {pixels.shape[1]} × {pixels.shape[0]} pixels, but {paths[0].name} has "
-                f"{first.shape[1]} × {first.shape[0]}. Give size= to bring all to one size"
-            )
-        out[index] = pixels
+    def read(number: int) -> NDArray[np.uint8]:
+        try:
+            return picture(paths[number], how)
+        except DataError as error:
+            why = str(error).replace(str(paths[number]), names[number])  # no folder of this machine in a row
+            raise DataError(why.removeprefix(f"{names[number]}: ")) from error
 
-    with ThreadPoolExecutor(4) as pool:  # Pillow decodes outside the interpreter lock
-        for _ in pool.map(put, range(len(paths)), chunksize=64):
-            pass
-    return out
+    one = (how.size, how.size, 3) if how.size else _first_shape(paths)
+    about = hashlib.sha256(repr(how).encode())
+    for name, path in zip(names, paths, strict=True):
+        size = path.stat().st_size if path.exists() else None
+        about.update(f"{name} {size}\n".encode(errors="surrogateescape"))
+    rows = np.arange(len(paths))
+    return cast("Images", StreamedImages(read=read, names=names, one=one, origin=about.hexdigest(), rows=rows))
+
+
+def _first_shape(paths: Sequence[Path]) -> tuple[int, ...]:
+    """The shape of the first picture that can be read."""
+    for path in paths:
+        with contextlib.suppress(DataError):
+            return picture(path).shape
+    picture(paths[0])  # raises, and says what is wrong
+    raise AssertionError
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
@@ -86,8 +104,16 @@ def class_names(*folders: Path) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith((".", "__"))))  # .git, __MACOSX
 
 
-def from_class_folders(folder: Path, size: int | None = None, classes: Sequence[str] = ()) -> Decoded:
-    """Decode a folder-per-class directory; labels index `classes`, by default its folders in the order of their names.
+def from_list(file: Path, folder: Path) -> tuple[list[Path], list[str]]:
+    """Read a list file, a path below `folder` and a label in each line: (paths, labels as they are written)."""
+    rows = [line.rsplit(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not rows or any(len(row) != 2 for row in rows):
+        raise DataError(f"{file}: expected a path and a label in each line, such as a.jpg 7")
+    return [folder / path for path, _ in rows], [label for _, label in rows]
+
+
+def from_class_folders(folder: Path, how: Transform = AS_IT_IS, classes: Sequence[str] = ()) -> Decoded:
+    """List a folder-per-class directory; labels index `classes`, by default its folders in the order of their names.
 
     A folder with pictures that is none of `classes` is refused: its pictures have no label.
     """
@@ -102,4 +128,4 @@ def from_class_folders(folder: Path, size: int | None = None, classes: Sequence[
     if not paths:
         raise DataError(f"{folder}: expected one folder of pictures per class, found none")
     labels = np.repeat(np.arange(len(names)), [len(files.get(name, [])) for name in names])
-    return Decoded(pictures(paths, size), labels.astype(np.int64), names)
+    return Decoded(file_images(paths, folder, how), labels.astype(np.int64), names)

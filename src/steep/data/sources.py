@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from steep.corruptions.frost import offline
 from steep.data.archives import unpack
 from steep.data.arrays import as_images, as_labels, read_npy, sha256, write_npy
@@ -202,6 +204,7 @@ def _cached(declared: DataSet, part: str, root: Path) -> Decoded | None:
 
 def _checked(declared: DataSet, part: str, data: Decoded, where: str, entry: dict[str, str] | None = None) -> Decoded:
     """Compare a part with its declaration, and with its entry in the manifest; return it with its digest."""
+    data = data._replace(images=np.asanyarray(data.images))  # from files: all of them, or an error
     shape = (declared.parts[part].count, *(declared.shape or ()))
     fix = f"Run: steep data fetch {declared.name}"
     if data.images.shape != shape:

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from steep.core.io.feed import scaled
 from steep.data.arrays import Images, ImageSet, Labels
-from steep.errors import InputError, unknown
+from steep.data.streamed import ahead, streamed
+from steep.errors import DataError, InputError, unknown
 
 Order: TypeAlias = NDArray[np.int64]
 Device: TypeAlias = torch.device | str
@@ -53,24 +54,55 @@ class Batches:
         """How many pictures one pass yields."""
         return len(self.order) if self.order is not None else sum(map(len, self.sets))
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = np.arange(self.images) if self.order is None else self.order
-        for start in range(0, self.images, self.batch_size):
-            pixels, labels = self._gather(order[start : start + self.batch_size])
-            yield to_device(pixels, self.device), torch.from_numpy(labels).to(self.device)
+    @property
+    def streamed(self) -> bool:
+        """Whether pictures stay in their files until their batch is made."""
+        return any(streamed(data.images) for data in self.sets)
 
-    def _gather(self, rows: Order) -> tuple[Images, Labels]:
-        """Copy the given rows out of the sets, which may be read-only maps of files."""
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        labels = np.concatenate([data.labels for data in self.sets])
+        for pixels, rows in self.pixels():
+            yield to_device(pixels, self.device), torch.from_numpy(labels[rows]).to(self.device)
+
+    def pixels(self) -> Iterator[tuple[Images, Order]]:
+        """Yield the uint8 pictures (B, H, W, C) of each batch, and their places in the sets."""
+        return self._decoded() if self.streamed else self._gathered()
+
+    def places(self) -> Order:
+        """Say which pictures, in order, a pass has yielded: all but those that could not be read."""
+        order = self._order()
+        return order[~np.concatenate([_unreadable(data) for data in self.sets])[order]] if self.streamed else order
+
+    def _order(self) -> Order:
+        return np.arange(self.images) if self.order is None else self.order
+
+    def _rows(self) -> Iterator[Order]:
+        order = self._order()
+        return (order[start : start + self.batch_size] for start in range(0, self.images, self.batch_size))
+
+    def _gathered(self) -> Iterator[tuple[Images, Order]]:
+        """Copy the rows of each batch out of the sets, which may be read-only maps of files."""
         ends = np.cumsum([len(data) for data in self.sets])
-        which = np.searchsorted(ends, rows, side="right")
-        pixels = np.empty((len(rows), *self.sets[0].images.shape[1:]), np.uint8)
-        labels = np.empty(len(rows), np.int64)
-        for index in np.unique(which):
-            at = np.flatnonzero(which == index)
-            inside = rows[at] - (ends[index] - len(self.sets[index]))
-            pixels[at] = self.sets[index].images[inside]
-            labels[at] = self.sets[index].labels[inside]
-        return pixels, labels
+        for rows in self._rows():
+            which = np.searchsorted(ends, rows, side="right")
+            pixels = np.empty((len(rows), *self.sets[0].images.shape[1:]), np.uint8)
+            for index in np.unique(which):
+                at = np.flatnonzero(which == index)
+                pixels[at] = self.sets[index].images[rows[at] - (ends[index] - len(self.sets[index]))]
+            yield pixels, rows
+
+    def _decoded(self) -> Iterator[tuple[Images, Order]]:
+        """Decode the pictures of each batch, ahead of time; those that cannot be read are missing from it."""
+        places = [(data.images, place) for data in self.sets for place in range(len(data))]
+        batches = ([places[row] for row in rows] for rows in self._rows())
+        nothing = True
+        for rows, (pixels, readable) in zip(self._rows(), ahead(batches, self.sets[0].images.shape[1:]), strict=True):
+            if len(pixels):
+                nothing = False
+                yield pixels, rows[readable]
+        if nothing:
+            name, why = next(iter(self.sets[0].left_out.items()))
+            raise DataError(f"{self.sets[0].name}: no picture can be read; {name}: {why}")
 
 
 def to_device(images: Images, device: Device = "cpu") -> Tensor:
@@ -79,7 +111,7 @@ def to_device(images: Images, device: Device = "cpu") -> Tensor:
     >>> to_device(np.full((1, 2, 2, 3), 255, np.uint8)).shape
     torch.Size([1, 3, 2, 2])
     """
-    return to_floats(torch.from_numpy(images).to(device))
+    return to_floats(torch.from_numpy(np.asanyarray(images)).to(device))
 
 
 def to_floats(images: Tensor, *, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
@@ -249,3 +281,9 @@ def _batches(sets: tuple[ImageSet, ...], batch_size: int, device: Device, order:
     if len({data.images.shape[1:] for data in sets}) > 1:
         raise InputError(f"pictures of different shapes cannot share batches: {[data.images.shape for data in sets]}")
     return Batches(sets, batch_size, torch.device(device), order)
+
+
+def _unreadable(data: ImageSet) -> NDArray[np.bool_]:
+    if (files := streamed(data.images)) is None:
+        return np.zeros(len(data), bool)
+    return np.array([files.names[row] in files.unreadable for row in files.rows], bool)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from steep.data.arrays import as_images, read_npy, resized
 from steep.data.picture_files import PICTURES, picture
+from steep.data.transform import Transform
 from steep.errors import DataError, InputError
 
 _THREADS = 4  # Pillow decodes outside the interpreter lock
@@ -127,7 +128,7 @@ def open_pictures(path: str | os.PathLike[str]) -> Pictures:
     def read(index: int, size: int | None, channels: int) -> NDArray[np.uint8]:
         if paths[index] in unlisted:
             raise DataError(unlisted[paths[index]])
-        return _with_channels(picture(paths[index], size), channels)
+        return _with_channels(picture(paths[index], Transform(size=size)), channels)
 
     # As text throughout: a folder may become the name of a class, and its bytes may be no UTF-8.
     inside = [tuple(map(_text, file.relative_to(place).parts)) for file in paths]

@@ -29,7 +29,7 @@ ENOUGH = 1_000
 
 GROUP = (
     *("data", "source", "model", "weights", "weights_sha256", "protocol", "delta", "batch_size"),
-    *("size", "channels", "limit", "precision"),
+    *("size", "crop", "interpolation", "channels", "limit", "precision"),
 )
 """What the rows of one table have in common."""
 

@@ -188,5 +188,5 @@ def build(spec: TrainingSpec, num_classes: int, in_channels: int, loaded: Loaded
 
 
 def _load(spec: TrainingSpec, split: str, root: Path | None, size: int | None) -> ImageSet:
-    size = spec.size or size
-    return load(spec.data, split, root, limit=spec.limit, size=size, channels=spec.channels, domain=spec.domain)
+    how = {"limit": spec.limit, "size": spec.size or size, "channels": spec.channels, "domain": spec.domain}
+    return load(spec.data, split, root, stream=False, **how)  # type: ignore[arg-type]

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from steep.data.declaration import DataSet, Decoded, Part
+from steep.data.transform import Transform
 from steep.errors import DataError, install_extra
 
 _TEST = 500  # of 1,797
 
 
-def _read(split: str, root: Path, size: int | None) -> Decoded:
+def _read(split: str, root: Path, how: Transform) -> Decoded:
     try:
         from sklearn.datasets import load_digits
     except ImportError:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from steep.data.arrays import as_images, as_labels, read_npy
 from steep.data.declaration import DataSet, Decoded
 from steep.data.picture_files import class_names, from_class_folders
+from steep.data.transform import Transform
 from steep.errors import DataError
 
 _SPLITS = ("train", "val", "test")
 
 
-def _read_folder(split: str, root: Path, size: int | None) -> Decoded:
+def _read_folder(split: str, root: Path, how: Transform) -> Decoded:
     if not root.is_dir():
         raise DataError(f"{root}: not a folder. Give root= the directory with one folder of pictures per class")
     splits = [below for below in _SPLITS if class_names(root / below)]  # a class may be called train: it has no folders
@@ -27,11 +28,11 @@ def _read_folder(split: str, root: Path, size: int | None) -> Decoded:
         if chosen is None:
             raise DataError(f"{root}: holds {', '.join(splits)} but no {split}. Give split={splits[0]!r}")
         here = root / chosen
-    data = from_class_folders(here, size, class_names(*(root / below for below in splits)))
+    data = from_class_folders(here, how, class_names(*(root / below for below in splits)))
     return data._replace(origin=f"folder: {here.name}")
 
 
-def _read_arrays(split: str, root: Path, size: int | None) -> Decoded:
+def _read_arrays(split: str, root: Path, how: Transform) -> Decoded:
     if root.suffix == ".npz":
         pixels, numbers = _from_npz(root)
     else:
@@ -67,5 +68,7 @@ def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 _EVERY_SPLIT = {split: split for split in _SPLITS}
-FOLDER = DataSet(name="folder", title="A folder of pictures", splits=_EVERY_SPLIT, read=_read_folder)
+FOLDER = DataSet(
+    name="folder", title="A folder of pictures", splits=_EVERY_SPLIT, read=_read_folder, transform=Transform()
+)
 ARRAYS = DataSet(name="arrays", title="Your arrays", splits=_EVERY_SPLIT, read=_read_arrays)

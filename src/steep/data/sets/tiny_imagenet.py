@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from steep.data.declaration import Decoded, Layout, declared
-from steep.data.picture_files import class_names, from_class_folders, pictures
+from steep.data.picture_files import class_names, file_images, from_class_folders
 from steep.errors import DataError
 
 
@@ -23,7 +23,7 @@ def _tiny_imagenet(folder: Path, part: str) -> Decoded:
         labels = np.asarray([index[row[1]] for row in rows], np.int64)
     except (KeyError, IndexError) as error:
         raise DataError(f"{listing}: a line does not name a class of train/ ({error})") from error
-    return Decoded(pictures([here / "images" / row[0] for row in rows]), labels, classes)
+    return Decoded(file_images([here / "images" / row[0] for row in rows], here), labels, classes)
 
 
 TINY_IMAGENET = declared(
