@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         path = posixpath.normpath(posixpath.join(home, link[2]))
         target = PAGES.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
         if target is None:  # a file of the repository that is no page: it comes along as it is
-            target = f"files/{path}"
+            target = f"files/{path}" + ".txt" * path.endswith(".md")  # which mkdocs would take for a page
             if (HOME / path).is_file() and files.get_file_from_path(target) is None:
                 files.append(File.generated(config, target, abs_src_path=str(HOME / path)))
         return link[1] + posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".") + link[3]
