@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import choosing_table
+import compare_table
 import example_page
 import held_out_table
 import leaderboard
@@ -20,6 +21,9 @@ import streams_table
 DOCS = Path(__file__).parents[1]
 PARTS = {
     "choosing": choosing_table.table,
+    "compare-weights": compare_table.weights,
+    "compare-protocols": compare_table.protocols,
+    "compare-sources": compare_table.sources,
     "held-out": held_out_table.table,
     "whole-sets": held_out_table.whole_sets,
     "leaderboard": leaderboard.table,

@@ -1,6 +1,6 @@
 """Draw the pictures of the README and the docs: python docs/generate/pictures.py
 
-`headline.png` from the stored rows, `protocols.png` from the streams themselves.
+`headline.png` and `compare.png` from the stored rows, `protocols.png` from the streams themselves.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 from PIL import Image
 
+import compare_table
 from steep.bench.rows import read
 from steep.data import PROTOCOLS, ImageSet, Shift, stream
 from steep.methods import look_of
@@ -129,3 +130,4 @@ def png(chart: alt.Chart, colours: int = 128) -> bytes:
 if __name__ == "__main__":
     (DOCS / "headline.png").write_bytes(png(headline()))
     (DOCS / "protocols.png").write_bytes(png(protocols()))
+    (DOCS / "images" / "compare.png").write_bytes(png(compare_table.picture()))

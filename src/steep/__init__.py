@@ -6,6 +6,7 @@ for x in stream:
 """
 
 from steep import data, errors, metrics, models
+from steep.comparing import compare
 from steep.core.adapter import Adapter
 from steep.core.langevin import sample
 from steep.core.losses import energy
@@ -21,6 +22,7 @@ __all__ = [
     "Method",
     "__version__",
     "adapt",
+    "compare",
     "corrupt",
     "data",
     "energy",

@@ -13,13 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
-from steep.cli import analyze, bench, catalog, corrupt, data, demo, info, predict, report, train
+from steep.cli import analyze, bench, catalog, compare, corrupt, data, demo, info, predict, report, train
 from steep.cli.output import console
 from steep.errors import SteepError, SteepWarning
 from steep.version import __version__
 
 COMMANDS = (
-    *(analyze.analyze, bench.bench, corrupt.corrupt, demo.demo, info.info, predict.predict, report.report, train.train),
+    *(analyze.analyze, bench.bench, compare.compare, corrupt.corrupt, demo.demo, info.info, predict.predict),
+    *(report.report, train.train),
     *(catalog.methods, catalog.models, catalog.recipes),
 )
 

@@ -1,0 +1,96 @@
+"""`steep compare`: does adapting help on your pictures?"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from torch import Tensor
+
+from steep.cli.options import Device, choose_device
+from steep.cli.output import console, progress_bar
+from steep.cli.predict import _class_names, _numbers
+from steep.comparing import compare as run
+from steep.comparing.compare import METHODS
+from steep.data import to_device
+from steep.errors import DataError, InputError
+from steep.methods import SOURCE, adapt, find
+from steep.predicting import LoadedModel, Pictures, load_model, open_pictures
+
+
+def compare(
+    model: Annotated[str, typer.Option("--model", help="As for steep predict: a name, hf:FOLDER or file.py:make.")],
+    images: Annotated[Path, typer.Option("--images", help="A folder of pictures, or a .npy (N, H, W, C) of uint8.")],
+    methods: Annotated[str, typer.Option("--methods", help="Names with commas, or file.py:NAME.")] = ",".join(METHODS),
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="A .csv of file,class (default: folders named like classes).")
+    ] = None,
+    weights: Annotated[str | None, typer.Option("--weights", help="A file, or weights that come with steep.")] = None,
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Let timm, torchvision or hf fetch theirs.")] = False,
+    size: Annotated[int | None, typer.Option("--size", min=1, help="Resize to size × size.")] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures adapted on at a time.")] = 200,
+    mean: Annotated[str | None, typer.Option("--mean", help="Of the model's input, such as 0.485,0.456,0.406.")] = None,
+    std: Annotated[str | None, typer.Option("--std", help="Of the model's input, such as 0.229,0.224,0.225.")] = None,
+    classes: Annotated[Path | None, typer.Option("--classes", help="A text file, one class name a line.")] = None,
+    shuffle: Annotated[
+        bool | None, typer.Option("--shuffle/--in-order", help="Order (default: shuffled if in class folders).")
+    ] = None,
+    view: Annotated[str, typer.Option("--view", help="shift: where a mirror changes the class.")] = "mirror",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides every random draw.")] = 0,
+    device: Device = None,
+) -> None:
+    """Say whether adapting helps on a folder of pictures: measured by labels or, without any, estimated.
+
+    Example: steep compare --model hf:FOLDER --images DIR
+
+    Example: steep compare --model wrn-40-2 --weights cifar10-wrn-40-2 --images DIR --methods bn,tent --labels truth.csv
+    """
+    chosen, place = [find(name).name for name in methods.split(",")], choose_device(device)
+    pictures = open_pictures(images)
+    names, means, stds = _class_names(classes), _numbers("--mean", mean), _numbers("--std", std)
+    loaded = load_model(model, weights=weights, pretrained=pretrained, classes=names, mean=means, std=stds)
+    in_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)  # a batch of one class misleads every method
+    order = np.arange(len(pictures))
+    if in_folders if shuffle is None else shuffle:
+        order = np.random.default_rng(seed).permutation(order)
+    unreadable: dict[int, str] = {}
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        truth: list[int] = []
+        for numbers, pixels in pictures.batches(order, size or loaded.size, loaded.channels, batch_size, unreadable):
+            x = to_device(pixels, place)
+            if not truth:  # only now is it known how many classes the model has
+                truth = _labels(loaded, pictures, labels, adapt(loaded.model, SOURCE, device=place)(x[:1]).shape[1])
+            yield x, torch.tensor([truth[number] for number in numbers])
+        if not truth:
+            raise DataError(f"none of the {len(pictures)} pictures can be read: {next(iter(unreadable.values()))}")
+
+    screen = console()
+    with progress_bar(screen) as bar:
+        progress = lambda done: bar("pictures", done, len(pictures))  # noqa: E731
+        result = run(loaded.model, batches(), chosen, view=view, seed=seed, device=place, progress=progress)
+    if unreadable:
+        screen.print(f"{len(unreadable)} pictures not readable, the first: {next(iter(unreadable.values()))}")
+    typer.echo(str(result))
+
+
+def _labels(loaded: LoadedModel, pictures: Pictures, file: Path | None, count: int) -> list[int]:
+    """Read labels from a .csv of file,class, or off the folders; −1 where none is known."""
+    if file is None:
+        return [-1 if label is None else label for label in pictures.labels(loaded.classes, count)[0]]
+    try:
+        with file.open(encoding="utf-8", newline="") as text:
+            class_of = {row[0]: row[1].strip() for row in csv.reader(text) if len(row) > 1}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--labels {file}: expected a .csv of file,class ({error})") from error
+    numbers = {str(n): n for n in range(count)} | {name: n for n, name in enumerate(loaded.classes)}
+    truth = [numbers.get(class_of.get(name, ""), -1) for name in pictures.names]
+    if max(truth) < 0:
+        example = f"{pictures.names[0]},{(*loaded.classes, 0)[0]}"
+        raise InputError(f"--labels {file}: expected lines such as {example}, got none of a picture and a class here")
+    return truth
