@@ -214,7 +214,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             if server.process.poll() is None:
                 server.end(signal.SIGKILL)
             server.log.close()
-    about = {"model": settings.model, "method": settings.method, "batch": settings.batch, "waiting": settings.waiting}
+    names = ("model", "method", "batch", "waiting", "save_every")
+    about: dict[str, Any] = {name: getattr(settings, name) for name in names}
     about |= {"clients": asked.clients, "seconds": asked.seconds, "pictures": len(pixels), "note": asked.note}
     about |= {"cores": os.cpu_count(), "load_before": round(busy, 1)}  # what else runs here
     row = {"benchmark": "serve", **about, **result, **provenance.stamp(settings.device)}
