@@ -148,6 +148,20 @@ def test_a_batch_reads_nothing_from_the_device(monkeypatch: pytest.MonkeyPatch):
     assert monitor.numbers()["batches"] == 2
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_a_batch_never_waits():
+    monitor = Monitor()
+    adapter = steep.adapt(net(), "tent", device="cuda", callbacks=[monitor])
+    logits = adapter(images(20))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        monitor.reference(logits)
+        monitor(adapter, logits)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert (monitor.numbers()["batches"], monitor.numbers()["disagreed"]) == (2, 0)
+
+
 def test_json_lines(tmp_path):
     path = tmp_path / "monitor.jsonl"
     run(Monitor(path=path, seconds=0), images(20), images(8))
