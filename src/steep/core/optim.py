@@ -41,6 +41,11 @@ def sgd(model: Classifier, lr: float, momentum: float, *, nesterov: bool = False
     return optimizer
 
 
+def make_optimizer(kind: str, model: Classifier, lr: float, momentum: float = 0.9) -> torch.optim.Optimizer:
+    """Adam, or SGD with momentum, on the adapted parameters."""
+    return adam(model, lr) if kind == "adam" else sgd(model, lr, momentum)
+
+
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor, when: Tensor | None = None) -> None:
     """One step down the loss; where a flag on the device says so, if one is given."""
     backward(loss)

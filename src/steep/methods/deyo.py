@@ -15,7 +15,7 @@ from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
 from steep.core.losses import LOSSES, entropy
 from steep.core.method import Look, Method, Moment, Need, Step
-from steep.core.optim import DescentState, adam, descend, sgd
+from steep.core.optim import DescentState, descend, make_optimizer
 from steep.core.patches import shuffled
 
 
@@ -60,7 +60,7 @@ class DeYO(Method[DeYOState]):
     def init(self, source: SourceModel) -> DeYOState:
         """Batch statistics, SGD with momentum or Adam on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
-        optimizer = adam(model, self.lr) if self.optimizer == "adam" else sgd(model, self.lr, self.momentum)
+        optimizer = make_optimizer(self.optimizer, model, self.lr, self.momentum)
         return DeYOState(model, optimizer, source.generator())
 
     def step(self, state: DeYOState, x: Tensor) -> Step:

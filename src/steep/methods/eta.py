@@ -15,7 +15,7 @@ from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
 from steep.core.losses import LOSSES, entropy
 from steep.core.method import Look, Method, Moment, Step
-from steep.core.optim import DescentState, adam, descend
+from steep.core.optim import DescentState, descend, make_optimizer
 
 
 @dataclass
@@ -43,6 +43,7 @@ class Eta(Method[EtaState]):
     margin_classes: int | None = hyper(1000, Whole(least=2, optional=True))  # None: as many as the model has
     novelty: float = hyper(0.05, Real(least=0))  # d: greatest cosine similarity to the mean prediction
     momentum: float = hyper(0.9, Real(least=0, most=1))  # of the mean prediction
+    optimizer: str = hyper("adam", Choice("adam", "sgd"), added_later=True)  # SGD: as published for ImageNet
     params: Params = hyper("norm", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
     loss: str = hyper("entropy", Choice(*LOSSES), added_later=True)
@@ -53,9 +54,9 @@ class Eta(Method[EtaState]):
         return cls(margin_classes=None, novelty=0.4)
 
     def init(self, source: SourceModel) -> EtaState:
-        """Batch statistics, Adam on the normalisation parameters."""
+        """Batch statistics, Adam or SGD on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
-        return EtaState(model, adam(model, self.lr))
+        return EtaState(model, make_optimizer(self.optimizer, model, self.lr))
 
     def step(self, state: EtaState, x: Tensor) -> Step:
         """Mean of exp(E0 − H) · H over the chosen images, plus the penalty of a subclass."""

@@ -12,7 +12,7 @@ from steep.core.batch import MovingAverage
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Real, Whole, hyper
 from steep.core.method import Look, Step
-from steep.core.optim import adam, copied, recover, sgd
+from steep.core.optim import copied, make_optimizer, recover
 from steep.methods.eta import Eta, EtaState
 
 
@@ -45,7 +45,7 @@ class RDumb(Eta):
     def init(self, source: SourceModel) -> RDumbState:
         """Batch statistics, SGD with momentum on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
-        optimizer = adam(model, self.lr) if self.optimizer == "adam" else sgd(model, self.lr, momentum=0.9)
+        optimizer = make_optimizer(self.optimizer, model, self.lr)
         origin = copied(model.adapted().values())
         steps = torch.zeros((), dtype=torch.int64, device=model.anchor().device)
         return RDumbState(model, optimizer, origin=origin, steps=steps)

@@ -13,7 +13,7 @@ from steep.core.constraints import Choice, Layers, Real, hyper
 from steep.core.layers import Params
 from steep.core.losses import LOSSES
 from steep.core.method import Look, Method, Moment, Step
-from steep.core.optim import DescentState, adam, descend
+from steep.core.optim import DescentState, descend, make_optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +27,15 @@ class Tent(Method[DescentState]):
     equation: ClassVar = "L = mean H(p(x)),        H(p) = −Σ_k p_k log p_k"
 
     lr: float = hyper(1e-3, Real(above=0))
+    optimizer: str = hyper("adam", Choice("adam", "sgd"), added_later=True)  # SGD: as published for ImageNet
     params: Params = hyper("norm", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
     loss: str = hyper("entropy", Choice(*LOSSES), added_later=True)
 
     def init(self, source: SourceModel) -> DescentState:
-        """Batch statistics, Adam on the normalisation parameters."""
+        """Batch statistics, Adam or SGD on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
-        return DescentState(model, adam(model, self.lr))
+        return DescentState(model, make_optimizer(self.optimizer, model, self.lr))
 
     def step(self, state: DescentState, x: Tensor) -> Step:
         """θ ← θ − lr ∇ mean H(softmax f(x))."""
