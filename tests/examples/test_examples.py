@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 from contract import RULES, Case
 from nets import net
@@ -69,6 +70,33 @@ def test_custom_method_as_a_script(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_custom_method_keeps_the_contract(rule) -> None:
     rule(Case(imported("custom_method").Anchored, net("batch")))
+
+
+NET = """
+from torch import nn
+
+def make():
+    layers = [nn.Conv2d(3, 8, 7, stride=8), nn.BatchNorm2d(8), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(8, 1000))
+"""
+
+
+def test_the_notebook_of_a_natural_shift_runs_on_made_pictures(tmp_path, monkeypatch, capsys) -> None:
+    for domain, light in (("amazon", 0), ("caltech", 0), ("dslr", 0), ("webcam", 30)):
+        for number in range(20):
+            file = tmp_path / "data" / "images" / domain / f"class{number % 10}" / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 40), (20 * (number % 10) + light,) * 3).save(file)
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.setenv("MODEL", "net.py:make")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code = [c["source"] for c in json.loads((FOLDER / "natural_shift.ipynb").read_text())["cells"] if "outputs" in c]
+    scope: dict = {}
+    for cell in code:
+        exec(compile("".join(cell), "natural_shift.ipynb", "exec"), scope)
+    assert set(scope["accuracy"]) == {"source", "bn", "alpha-bn", "tent", "infuse"}
+    assert scope["trained"].row["image_shape"] == [224, 224, 3]
+    assert "of 20 pictures of webcam" in capsys.readouterr().out
 
 
 def test_the_notebook_runs_and_keeps_its_pictures() -> None:

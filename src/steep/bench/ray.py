@@ -167,23 +167,14 @@ class _Driver:
         sets = [self.sources.images(cell, *pair) for pair in cell.shifts]
         references = [self._ship(data) for data in sets]
         kind = model_key(cell, sets[0])
-        model = self._models.get(kind, lambda: self._put_model(cell, sets[0]))
-        method, train = METHODS[cell.method], None
-        self._send_user_code()
+        source, method, train = self.sources.model(cell, sets[0]), METHODS[cell.method], None
+        for module in user_code.OPENED.values():  # workers cannot import these files: classes are sent as they are
+            self.ray.cloudpickle.register_pickle_by_value(module)
+        model = self._models.get(kind, lambda: self.ray.put(source))
         if Need.SOURCE_IMAGES in method.needs:
             train = self._train_sets.get((cell.data, cell.source, cell.size), lambda: self._train(cell))
         # References inside a list stay references: the worker fetches the model only where it has not got it yet.
         return self.task.remote(method, cell.to_json(), [model, kind], train, self.gpus > 0, *references)
-
-    def _put_model(self, cell: Cell, images: ImageSet) -> Any:
-        model = self.sources.model(cell, images)
-        self._send_user_code()
-        return self.ray.put(model)
-
-    def _send_user_code(self) -> None:
-        """Send classes of the user's files as they are: workers cannot import those files."""
-        for module in user_code.OPENED.values():
-            self.ray.cloudpickle.register_pickle_by_value(module)
 
     def _ship(self, data: ImageSet) -> Any:
         key = (data.digest, data.name, data.split, len(data))

