@@ -291,6 +291,7 @@ def test_an_adapted_model_can_be_adapted_again():
 def test_source_images_are_checked_like_any_others():
     for bad, message in [
         (images(), r"got one tensor.*\[x\]"),
+        (images().numpy(), r"got one tensor.*\[x\]"),
         ([(images() * 255).to(torch.int64)], "got torch.int64"),
         ([images().fill_(math.nan)], "NaN, Inf or more in 20"),
         ([{"image": images(), "mask": images()}], r"adapter\(batch\['image'\]\)"),

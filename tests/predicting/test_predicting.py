@@ -22,7 +22,7 @@ from steep.cli import main
 from steep.data import load
 from steep.errors import CheckpointError, DataError, InputError, UnknownNameError
 from steep.models import checkpoints
-from steep.predicting import batch_size, load_model, open_pictures, predict
+from steep.predicting import Pictures, batch_size, load_model, open_pictures, predict
 from steep.predicting.table import COLUMNS, Row, write_table
 from steep.training import TrainingSpec, train
 
@@ -267,6 +267,18 @@ def test_normalisation_size_and_planes(weights, digits, tmp_path):
     assert torch.equal(again.std, loaded.model.std)
     with pytest.raises(InputError, match="carry their own normalisation"):
         load_model("wrn-10-1", weights=tmp_path / "wrapped.safetensors", mean=[0.4] * 3, std=[0.2] * 3)
+
+
+def test_two_classes_of_one_name_are_one_answer():
+    names = ("crane/a.png", "dog/b.png")
+    pictures = Pictures(
+        names, (("crane",), ("dog",)), lambda index, size, channels: np.full((4, 4, 3), index, np.uint8)
+    )
+    biased = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    nn.init.zeros_(biased[1].weight)
+    for first, accuracy in ((0, 0.5), (1, 0.5), (2, 0.5)):  # crane, dog and crane again
+        biased[1].bias.data = torch.eye(3)[first]
+        assert predict(biased, pictures, "source", classes=("crane", "dog", "crane")).accuracy == accuracy
 
 
 def test_labels_from_folders(tmp_path):

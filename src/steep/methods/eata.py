@@ -75,8 +75,8 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     total = [torch.zeros_like(p) for p in params]
     seen = count = 0
     before = model.snapshot()
-    if isinstance(batches, Tensor):
-        raise InputError("source: expected batches of images, got one tensor. Give a list of them: [x]")
+    if hasattr(batches, "ndim"):
+        raise InputError("source: expected batches of images, got one tensor or array. Give a list of them: [x]")
     for batch in batches:
         x, _ = model.check_images(batch, keep_bad=False)
         logits = model(x[: images - seen])

@@ -102,7 +102,8 @@ class Predictions:
             name, source = (self.classes[k] if self.classes else str(k) for k in (best, first))
             self._answered[number] = Row(self.pictures.names[number], name, p, e, source, note)
             if (label := self._labels[number]) is not None:
-                self._right[number] = (best == label, first == label)
+                right = self.classes[label]  # by name: ImageNet has two kinds of crane
+                self._right[number] = (name == right, source == right)
 
 
 class PredictionStopped(KeyboardInterrupt):
