@@ -12,6 +12,7 @@ import pytest
 from made_rows import row
 from steep.bench.rows import encode
 from steep.cli import main
+from steep.methods import METHODS
 
 SHIFTS = ("gaussian_noise", "fog", "contrast")
 ERRORS = {"source": 0.5, "tent": 0.25, "tea": 0.125}
@@ -174,6 +175,21 @@ def test_charts_are_drawn_and_nothing_sticks_out(visit: Callable[..., Any], made
         assert place.locator("svg").count() == 1
         assert place.get_attribute("aria-label")
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_long_names_of_a_legend_stay_on_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [
+        row(method, "fog", 0.5, label=f"{method} mirrored", energy_before=-6.0, energy_after=-7.0) for method in METHODS
+    ]
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))
+    assert main(["report", str(tmp_path), "--format", "html"]) == 0
+    page = visit(tmp_path / "report.html", 390)
+    names = page.locator(".chart .role-legend-label text")
+    assert names.count() >= len(METHODS)
+    outside = (
+        "texts => texts.filter(t => t.getBoundingClientRect().right > t.ownerSVGElement.getBoundingClientRect().right)"
+    )
+    assert names.evaluate_all(f"{outside}.length") == 0
 
 
 def test_text_of_a_stranger_never_runs(visit: Callable[..., Any], tmp_path: Path) -> None:
