@@ -100,5 +100,5 @@ def test_of_many_pictures_enough_are_read_again():
     torch.testing.assert_close(module[1].running_mean, features.mean(dim=(0, 2, 3)), atol=1e-5, rtol=1e-5)
     assert merged_model(adapter, pictures, batch_size=16)[1] == 40
     read.clear()
-    assert merged_model(predict(net("batch"), pictures, "source").adapter, pictures)[1] == 0
+    assert merged_model(predict(net("batch"), pictures, "source", size=8).adapter, pictures)[1] == 0
     assert len(read) == 40  # by predict alone

@@ -64,7 +64,8 @@ def test_a_picture_beside_the_folders_leaves_the_rest_mixed(folder: Path) -> Non
         return pictures.read(index, size, channels)
 
     model = steep.models.build("wrn-10-1", 3, in_channels=1)
-    found = predict(model, type(pictures)(pictures.names, pictures.folders, read), "source", classes="abc", channels=1)
+    watched = type(pictures)(pictures.names, pictures.folders, read)
+    found = predict(model, watched, "source", classes="abc", channels=1, size=8)
     assert sorted(order) == list(range(13))
     assert order != sorted(order)
     assert found.remark is not None

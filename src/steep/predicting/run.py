@@ -20,7 +20,7 @@ from steep.data import to_device
 from steep.errors import DataError, InputError
 from steep.methods import SOURCE, adapt, make
 from steep.metrics import Detection, detection
-from steep.predicting.batch_size import MOST, fitting
+from steep.predicting.batch_size import fitting
 from steep.predicting.pictures import Pictures
 from steep.predicting.table import Row
 
@@ -176,8 +176,9 @@ def predict(
     if in_folders if shuffle is None else shuffle:
         order = np.random.default_rng(seed).permutation(order)
     if batch_size is None:
-        first = next(pictures.batches(order, size, channels, 1, {}), None)
-        batch_size = MOST if first is None else fitting(source.model, to_device(first[1], source.device))
+        first = () if size else pictures.batches(order, size, channels, 1, {})  # one is read if no size is known
+        sides = next((pixels.shape[1:3] for _, pixels in first), (size or 1, size or 1))
+        batch_size = fitting(source.model, torch.zeros(1, channels, *sides, device=source.device))
     answers = Predictions(pictures, adapter, source, tuple(classes), batch_size)
     try:
         for numbers, pixels in pictures.batches(order, size, channels, batch_size, answers._unreadable):
