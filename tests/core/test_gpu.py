@@ -14,6 +14,7 @@ from contract import identical
 from nets import images, net
 from steep.core.method import Need
 from steep.errors import SteepWarning
+from steep.predicting.batch_size import fitting
 
 pytestmark = pytest.mark.gpu
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic matrix products want
@@ -31,6 +32,15 @@ def test_answers_are_those_of_the_cpu(method):
     here, there = adapter_for(method, "cpu"), adapter_for(method, "cuda")
     for s in range(5):
         torch.testing.assert_close(there(images(seed=s)).cpu(), here(images(seed=s)), rtol=1e-6, atol=1e-6)
+
+
+def test_bytes_become_the_same_floats_on_the_device_and_a_batch_of_them_fits():
+    pixels = torch.arange(256, dtype=torch.uint8).repeat(15).view(20, 8, 8, 3)  # channels last
+    x = (pixels.permute(0, 3, 1, 2).float() / 255).contiguous()
+    plain = adapter_for("source", model=net())(x)
+    for batch in (pixels, pixels.numpy(), pixels.cuda(), (pixels, torch.arange(20))):
+        assert torch.equal(adapter_for("source", model=net())(batch), plain)
+    assert fitting(net().cuda(), x[:1].cuda()) == 200
 
 
 @pytest.mark.parametrize("method", steep.METHODS)
