@@ -30,8 +30,9 @@ types: $(READY)  ## mypy --strict on src
 layers: $(READY) ## import-linter: an import only points down
 	$(BIN)/lint-imports
 
+# bytecode is kept, whatever the environment says: dozens of tests start steep as a program of its own
 unit: $(READY)   ## pytest, the default tier
-	$(BIN)/pytest -n 2
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 
 slow: $(READY)   ## the tests that take minutes or a package registry
 	$(BIN)/pytest -m "slow or network"

@@ -1,9 +1,9 @@
 """Kill benches for real: run as a program, it prints one JSON object about what happened.
 
-    python killing.py one|two|share|ray FOLDER
+    python killing.py FOLDER KIND...        # of: one, two, share, ray
 
-The grid is 40 tiny cells. A child process is forked for every start, so that starting costs no imports; it is ended
-with SIGKILL, which no handler sees.
+The grid is 40 tiny cells, for ray half of them. A child process is forked for every start, so that starting costs no
+imports; it is ended with SIGKILL, which no handler sees.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ torch.set_num_threads(1)
 KILLS = 10
 
 
-def cells() -> list[Cell]:
+def cells(seeds: str = "0,1") -> list[Cell]:
     grid = plan(
         "digits",
         sets=["weights=untrained", "batch_size=20", "tea.sgld_steps=3", "tea.buffer_size=64"],
         only=["method=source,bn,tent,tea", "setting=paper", "shift=gaussian_noise,impulse_noise,fog,contrast,pixelate"],
-        seeds="0,1",
+        seeds=seeds,
         limit=60,
     )
-    assert len(grid.cells) == 40
     return list(grid.cells)
 
 
@@ -96,7 +95,7 @@ def by_ray(folder: Path) -> dict[str, object]:
                 os.kill(pid, signal.SIGKILL)
 
     with Store(folder) as store:
-        done = ray.run(cells(), store, address="local", progress=watch)
+        done = ray.run(cells("0"), store, address="local", progress=watch)
     return {"killed": len(lost), "failed": [reason for _, reason in done.failed], "ran": done.ran}
 
 
@@ -120,21 +119,27 @@ def workers() -> list[int]:
 
 
 def main() -> None:
-    kind, folder = sys.argv[1], Path(sys.argv[2])
+    folder, kinds = Path(sys.argv[1]), sys.argv[2:]
     begun = time.monotonic()
     with Store(folder / "whole") as store:
         local.run(cells(), store)
     seconds = time.monotonic() - begun
-    if kind == "ray":
-        told = by_ray(folder / "cut")
-    elif kind == "share":
-        told = {"ran": finish(start(folder / "cut", count=True) for _ in range(2))}
-    else:
-        told = by_kill(folder / "cut", 1 if kind == "one" else 2, seconds, seed=7)
     whole = {row["key"]: stable(row) for row in read(folder / "whole")}
-    cut = [stable(row) for row in read(folder / "cut")]
-    told |= {"cells": len(whole), "rows": len(cut), "equal": {row["key"]: row for row in cut} == whole}
+    told = {}
+    for kind in kinds:
+        told[kind] = play(kind, folder / kind, seconds)
+        cut = [stable(row) for row in read(folder / kind)]
+        told[kind] |= {"cells": len(whole), "rows": len(cut), "equal": all(row == whole[row["key"]] for row in cut)}
+        told[kind]["different"] = len({row["key"] for row in cut})
     print(json.dumps(told))
+
+
+def play(kind: str, folder: Path, seconds: float) -> dict[str, object]:
+    if kind == "ray":
+        return by_ray(folder)
+    if kind == "share":
+        return {"ran": finish(start(folder, count=True) for _ in range(2))}
+    return by_kill(folder, 1 if kind == "one" else 2, seconds, seed=7)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_every_protocol_runs_for_real_on_digits(
 ) -> None:
     store = tmp_path / "run"
     command = ["bench", recipe, "--store", str(store), "--weights", str(weights), "--device", "cpu"]
-    command += ["--set", "tea.sgld_steps=2", "--set", "tea.buffer_size=200", "--limit", "30"]
+    command += ["--set", "tea.sgld_steps=2", "--set", "tea.buffer_size=200", "--limit", "15"]
     command += ["--only", "seed=0", "--only", "shift=gaussian_noise,contrast,clean"] if recipe == "digits" else []
     assert main(command) == 0
     rows = read(store)
@@ -76,7 +76,7 @@ def test_every_protocol_runs_for_real_on_digits(
     told = capsys.readouterr().out
     assert f"protocol {rows[0]['spec']['protocol']}" in told
     assert "tea" in told
-    assert "first 30 images" in told
+    assert "first 15 images" in told
     assert "a part of a bench" not in told
 
 

@@ -150,7 +150,7 @@ def test_reports_of_such_stores(
     draw, codes = random.Random(2), []
     path = tmp_path / "rows.jsonl"
     forms = ("terminal", "markdown", "csv", "latex", "html")
-    for number in range(150):
+    for number in range(75):
         path.write_text("".join(json.dumps(row) + "\n" for row in mutate(lines, draw)), encoding="utf-8")
         codes.append(main(["report", str(path), "--format", forms[number % 5], "--out", str(tmp_path / "report")]))
     assert set(codes) == {0, 2}

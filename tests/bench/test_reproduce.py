@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +16,7 @@ from benchmarks import reproduce
 from benchmarks.reproduce import JOBS, Job
 from steep.bench.recipe import plan
 from steep.bench.rows import read
+from steep.cli import main
 
 SMALL = Job("digits", "digits", limit=20, only=("method=source,bn", "shift=fog", "seed=0"), sets=("weights=untrained",))
 
@@ -37,25 +38,26 @@ def test_weights_are_made_before_the_grid_that_needs_them_and_no_cell_is_run_twi
 def test_a_command_is_one_that_steep_takes(tmp_path: Path) -> None:
     """Each kind once, as `steep` itself reads it: a misspelt option would end with 2."""
     for job in (SMALL, Job("w", "train-digits", "train")):
-        command = [*job.command(tmp_path, tmp_path, "cpu", epochs=20), "--dry-run"]
-        subprocess.run([sys.executable, "-m", "steep", *command], check=True, capture_output=True)
+        assert main([*job.command(tmp_path, tmp_path, "cpu", epochs=20), "--dry-run"]) == 0
     levels = Job("c", "cifar10", "corrupt", severities=(1, 5)).command(tmp_path, tmp_path, "cpu")
     assert levels[levels.index("--out") + 1 :] == [str(tmp_path / "c"), "--severity", "1", "--severity", "5"]
 
 
-def test_it_goes_on_where_it_stopped(
+def test_it_goes_on_where_it_stopped_and_a_job_that_fails_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reproduce, "JOBS", (SMALL,))
+    broken = Job("broken", "table-3-pacs")  # its weights are not there
     words = ["reproduce", "--root", str(tmp_path), "--results", str(tmp_path), "--device", "cpu"]
-    for more, said, rows in (
-        (["--list"], "2 of 2 cells", 0),
-        (["--minutes", "0"], "out of time", 0),
-        ([], "2 of 2 cells", 2),
-        ([], "done", 2),
+    for jobs, more, said, rows in (
+        ((SMALL,), ["--list"], "2 of 2 cells", 0),
+        ((SMALL,), ["--minutes", "0"], "out of time", 0),
+        ((broken, SMALL), [], "2 of 2 cells", 2),  # the next one runs
+        ((SMALL,), [], "done", 2),
     ):
+        monkeypatch.setattr(reproduce, "JOBS", jobs)
         monkeypatch.setattr(sys, "argv", [*words, *more])
-        reproduce.main()
+        with pytest.raises(SystemExit, match="failed: broken") if broken in jobs else contextlib.nullcontext():
+            reproduce.main()
         assert said in capsys.readouterr().out
         store = tmp_path / "digits.jsonl"
         assert (len(read(store)) if store.exists() else 0) == rows
@@ -76,12 +78,3 @@ def test_weights_that_no_grid_is_waiting_for_are_not_made(tmp_path: Path) -> Non
     for weights, said in (("untrained", reproduce.UNUSED), ("digits", "to do")):
         grid = Job("digits", "digits", limit=20, only=SMALL.only, sets=(f"weights={weights}",))
         assert train.left(tmp_path, tmp_path, grid.cells(tmp_path, tmp_path)[0]) == said
-
-
-def test_a_job_that_fails_is_named_and_the_next_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Job("broken", "table-3-pacs")  # its weights are not there
-    monkeypatch.setattr(reproduce, "JOBS", (broken, SMALL))
-    monkeypatch.setattr(sys, "argv", ["x", "--root", str(tmp_path), "--results", str(tmp_path), "--device", "cpu"])
-    with pytest.raises(SystemExit, match="failed: broken"):
-        reproduce.main()
-    assert len(read(tmp_path / "digits.jsonl")) == 2

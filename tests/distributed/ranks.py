@@ -26,7 +26,7 @@ from steep.core.dist.group import Group
 torch.set_num_threads(1)
 
 SIZE = 3  # ranks forked; the first two of them are also a group of their own
-BATCHES = 10
+BATCHES = 6
 EMPTY = 4  # the batch of which one rank has no image
 HYPER = {
     "pl": {"lr": 1e-4, "threshold": 0.35},

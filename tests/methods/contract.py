@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import steep
-from nets import Counted, images, net
+from nets import Counted, few, images, net
 from steep.core.method import Method, Need
 from steep.core.run.contexts import fresh_casts
 from steep.errors import NothingToAdaptError
@@ -46,9 +46,13 @@ class Case:
     def autocast(self):
         return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16)
 
-    def run(self, adapter, seeds=range(3), n: int = 20) -> list[torch.Tensor]:
+    @property
+    def batch(self) -> int:
+        return few(self.kind.name)
+
+    def run(self, adapter, seeds=range(2), n: int | None = None) -> list[torch.Tensor]:
         with self.autocast():
-            return [adapter(images(n, seed=s)) for s in seeds]
+            return [adapter(images(n or self.batch, seed=s)) for s in seeds]
 
 
 def rule(check):
@@ -195,7 +199,7 @@ def answers_detached_in_float32(case: Case) -> None:
 
 @rule
 def predicts_when_it_says(case: Case) -> None:
-    x = images()
+    x = images(case.batch)
     adapter = case.adapter()
     assert adapter.predict == adapter.method.predicts
     with case.autocast():
@@ -235,7 +239,7 @@ def needs_batch_norm_only_if_it_says_so(case: Case) -> None:
 
 @rule
 def costs_what_it_says(case: Case) -> None:
-    batch, batches = 20, 3
+    batch, batches = case.batch, 3
     adapter = dataclasses.replace(case, model=Counted(case.model)).adapter()
     adapter.model.forwards = adapter.model.backwards = 0.0  # eata has looked at source images
     with case.autocast():

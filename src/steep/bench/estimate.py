@@ -57,8 +57,8 @@ def work(cell: Cell) -> float:
 def forward_seconds(cell: Cell, device: torch.device | str = "cpu") -> float:
     """Measure what one image costs one forward pass of the cell's model on a device, with weights as initialised.
 
-    In batches of the cell's size, or as many images as take a second; the least of several timings, since the machine
-    may be busy with something else for a while.
+    In batches of the cell's size, or as many images as take a third of a second; the least of several timings, since
+    the machine may be busy with something else for a while.
     """
     device = torch.device(device)
     data = data_set(cell.data)
@@ -76,7 +76,7 @@ def forward_seconds(cell: Cell, device: torch.device | str = "cpu") -> float:
         model = build(cell.model, data.class_count or 10, in_channels=shape[0]).to(device).eval()
         few = min(batch, 8)
         timed(few)  # the first pass also loads kernels
-        size = min(batch, max(few, int(1 / max(timed(few), 1e-9))))
+        size = min(batch, max(few, int(1 / max(3 * timed(few), 1e-9))))
         return min(timed(size) for _ in range(TIMINGS))
 
 
