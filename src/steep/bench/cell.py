@@ -25,7 +25,7 @@ from steep.core.dist.group import Group
 from steep.core.run.precision import half_precision
 from steep.data import ImageSet
 from steep.data.streamed import streamed
-from steep.methods import SOURCE, adapt
+from steep.methods import SOURCE, adapt, is_baseline
 
 MOST_NAMED = 100  # pictures that could not be read, in one row
 
@@ -70,7 +70,7 @@ def run(
         source = _source_cell(cell)
         before = _source_energies.get(
             (source, str(device), *(data.digest for data in sets)),
-            lambda: after if cell.method == SOURCE else _source_energy(source, model, sets, device, group),
+            lambda: after if is_baseline(cell.method) else _source_energy(source, model, sets, device, group),
         )
     measured = metrics(logits, labels)
     # by image only where every method sees them in one order, and there are not very many

@@ -174,6 +174,7 @@ class Method(abc.ABC, Generic[S]):
     memory_advice: ClassVar[str] = ""  # settings to lower where a GPU is too small: "`chains` or `buffer_size`"
     needs: ClassVar[frozenset[Need]] = frozenset()
     moves: ClassVar[bool] = True  # False: no step changes the model, so an answer after it costs no further pass
+    baseline: ClassVar[bool] = False  # True: it is the model as it came, which others are compared with
     look: ClassVar[Look | None] = None  # in charts; None: chosen by the name
     equation: ClassVar[str] = ""  # for documentation
 

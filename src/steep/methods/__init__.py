@@ -39,7 +39,7 @@ from steep.methods.lame import Lame
 from steep.methods.memo import Memo
 from steep.methods.pl import PL
 from steep.methods.rdumb import RDumb
-from steep.methods.registry import METHODS, find, look_of, register, register_installed
+from steep.methods.registry import METHODS, find, is_baseline, look_of, register, register_installed
 from steep.methods.roid import Roid
 from steep.methods.rotta import Rotta
 from steep.methods.sar import Sar
@@ -219,4 +219,4 @@ def adapt(
     return Adapter(model, make(method, setting, **hyper), behaviour, execution, source=source, callbacks=callbacks)
 
 
-__all__ = ["METHODS", "SOURCE", "adapt", "find", "look_of", "make", "register", "resume"]
+__all__ = ["METHODS", "SOURCE", "adapt", "find", "is_baseline", "look_of", "make", "register", "resume"]

@@ -79,6 +79,15 @@ def find(name: str, folder: Path | None = None) -> type[Method[Any]]:
     return register(method)
 
 
+def is_baseline(name: str | None) -> bool:
+    """Tell whether a method is what others are compared with; one that is not registered here is not.
+
+    >>> is_baseline("source"), is_baseline("tea"), is_baseline("mine")
+    (True, False, False)
+    """
+    return name in METHODS and METHODS[name].baseline
+
+
 def look_of(name: str) -> Look:
     """Give colour and marker of a method, also of one that is not registered here.
 

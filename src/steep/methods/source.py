@@ -20,6 +20,7 @@ class Source(Method[State]):
     paper: ClassVar = "–"
     predicts: ClassVar[Moment] = "before"
     moves: ClassVar = False
+    baseline: ClassVar = True
     look: ClassVar = Look("#707070", "cross")
     equation: ClassVar = "ŷ = argmax f(x)"
 

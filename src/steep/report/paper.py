@@ -8,17 +8,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from steep import recipes
-from steep.methods import SOURCE
+from steep.methods import is_baseline
 from steep.report.words import declared
-
-SUBJECT = "tea"
-"""The method the paper is about: every claim is about it, and its rates are those of the paper's table."""
 
 CLEAN = "clean"
 
-
 printed = functools.cache(recipes.paper)  # every row asks for it
 """The file of the paper's figures, read once."""
+
+SUBJECT: str = printed()["method"]
+"""The method the paper is about: every claim is about it, and its rates are those of the paper's table."""
 
 
 def blocks() -> list[dict[str, Any]]:
@@ -92,7 +91,7 @@ def as_in_paper(spec: Mapping[str, Any]) -> bool:
     if spec.get("method") == SUBJECT:
         expected |= {name: hyper.get(name) for name in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")}
         spec = {**spec, **{name: value for name, value in (spec.get("hyper") or {}).items() if name in expected}}
-    if spec.get("method") == SOURCE:
+    if is_baseline(spec.get("method")):
         del expected["steps"]  # it takes none
     return all(spec.get(name) in (None, value) for name, value in expected.items() if value is not None)
 
