@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from made_rows import ABOUT, Rows, cell, grid, ten
+from steep.bench.rows import pooled
 from steep.report.claims import FAILS, HOLDS, NOISE, UNKNOWN
-from steep.report.noise import Measured, accuracy, pooled_bars
+from steep.report.noise import Measured, accuracy
 from steep.report.paper import benchmark
 from steep.report.tables import build
 from tools.results_page.claims import across
@@ -258,12 +259,12 @@ def test_calibration_by_hand() -> None:
 
 
 def test_the_emptiest_bin_decides_nothing() -> None:
-    sure = calibration(pooled_bars([bars((3, 0.4, 1.0), (9997, 0.9, 0.9))]))
+    sure = calibration(pooled([bars((3, 0.4, 1.0), (9997, 0.9, 0.9))]))
     assert sure is not None
     assert sure.maximum.value == pytest.approx(60.0)
     assert sure.maximum.error == pytest.approx(100 * math.sqrt(0.8 * 0.2 / 3))  # (3 + 1) / (3 + 2) right
     assert sure.expected.value == pytest.approx(100 * 0.6 * 3 / 10_000)
-    twice = calibration(pooled_bars([bars((3, 0.4, 1.0), (9997, 0.9, 0.9))] * 2), seeds=2)
+    twice = calibration(pooled([bars((3, 0.4, 1.0), (9997, 0.9, 0.9))] * 2), seeds=2)
     assert twice is not None
     assert twice.expected.error == pytest.approx(sure.expected.error)  # the same images again say nothing new
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from steep.analysis.cells import Analysis, lines
-from steep.bench.measure import DIAGRAM_BINS, ERROR_BINS
-from steep.bench.rows import Row, pooled
+from steep.analysis.cells import MODEL, Analysis, lines
+from steep.bench.measure import ERROR_BINS
+from steep.bench.rows import Row, grouped, pooled
 from steep.bench.spec import label_of
 from steep.metrics import Reliability
 
@@ -21,10 +21,8 @@ class Calibration(Analysis):
 
     def rows(self, stored: Sequence[Row]) -> list[Row]:
         """For each method, over all its shifts and seeds taken as one set: ten bins, and the errors."""
-        methods: dict[tuple[Any, ...], list[Row]] = {}
-        for row in stored:
-            where = (row["spec"].get(name) for name in ("data", "source", "model", "weights", "weights_sha256"))
-            methods.setdefault((*where, label_of(row["spec"])), []).append(row)
+        names = ("data", "source", *MODEL)
+        methods = grouped(stored, lambda row: (label_of(row["spec"]), *(row["spec"].get(name) for name in names)))
         flat_rows = []
         for cells in methods.values():
             shifts = {(row["spec"]["shift"], row["spec"].get("severity", 0)) for row in cells}
@@ -36,7 +34,7 @@ class Calibration(Analysis):
                 "seed": None,
             }
             flat_rows.append(self.flat(cells[0], **about, part="errors", **_errors(cells)))
-            if (bars := _pooled(cells, "reliability", DIAGRAM_BINS)) is None:
+            if (bars := _pooled(cells, "reliability")) is None:
                 continue
             for index, count in enumerate(bars.counts):
                 means = {name: getattr(bars, name)[index] if count else None for name in ("confidence", "accuracy")}
@@ -58,18 +56,15 @@ class Calibration(Analysis):
         ]
 
 
-def _pooled(stored: Sequence[Row], name: str, bins: int) -> Reliability | None:
+def _pooled(stored: Sequence[Row], name: str) -> Reliability | None:
     """Take the bins of several sets as those of one; None where a set has answers that are not finite."""
-    if any(row.get(name) is None for row in stored):
-        return None
-    counts, confidence, accuracy = zip(*pooled([row[name] for row in stored]), strict=True)
-    edges = tuple(i / bins for i in range(bins + 1))
-    return Reliability(edges=edges, counts=counts, confidence=confidence, accuracy=accuracy)
+    bars = [row[name] for row in stored if row.get(name) is not None]
+    return pooled(bars) if len(bars) == len(stored) else None
 
 
 def _errors(stored: Sequence[Row]) -> dict[str, Any]:
     n = sum(row["n"] for row in stored)
-    bars = _pooled(stored, "calibration", ERROR_BINS)
+    bars = _pooled(stored, "calibration")
     means = {}
     for name in ("accuracy", "brier", "nll"):
         finite = all(math.isfinite(row[name]) for row in stored)

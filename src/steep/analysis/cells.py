@@ -20,7 +20,7 @@ from steep.bench import local
 from steep.bench.adapters import make_adapter, place, precision
 from steep.bench.local import Outcome, Progress
 from steep.bench.options import check
-from steep.bench.rows import SCHEMA, Row
+from steep.bench.rows import SCHEMA, Row, grouped
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell, label_of
 from steep.bench.store import Store
@@ -33,7 +33,8 @@ from steep.errors import InputError
 VERSION = 1
 """Of the flat rows; raised when an older reader could no longer understand them."""
 
-_MODEL = ("model", "weights", "weights_sha256")
+MODEL = ("model", "weights", "weights_sha256")
+"""What of a row names its model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class Analysis(abc.ABC):
     def flat(self, row: Row, **values: Any) -> Row:
         """Make a flat row: what was run and where, from the stored row of its cell, and the values."""
         spec, env = row["spec"], row.get("env", {})
-        names = ("data", "source", "shift", "severity", *_MODEL, "method", "setting", "seed", "protocol", "batch_size")
+        names = ("data", "source", "shift", "severity", *MODEL, "method", "setting", "seed", "protocol", "batch_size")
         return {
             "analysis": self.name,
             "version": VERSION,
@@ -106,10 +107,8 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     >>> [name for name, _ in lines([{"label": "tea", "data": "mnist"}, {"label": "tea", "data": "cifar10"}])]
     ['tea on mnist', 'tea on cifar10']
     """
-    parted: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        key = (row["label"], *(row.get(name) for name in ("data", "source", *_MODEL, "limit", "size")))
-        parted.setdefault(key, []).append(row)
+    names = ("data", "source", *MODEL, "limit", "size")
+    parted = grouped(rows, lambda row: (row["label"], *(row.get(name) for name in names)))
     if len({key[1:] for key in parted}) < 2:
         return [(key[0], line) for key, line in parted.items()]
     return [(f"{key[0]} on {', '.join(str(word) for word in key[1:4] if word)}", line) for key, line in parted.items()]
@@ -117,7 +116,7 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 def images_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Name the images and the model a row is of: the same for rows that differ only in the method."""
-    names = ("data", "source", "shift", "severity", *_MODEL, "protocol", "limit", "size")
+    names = ("data", "source", "shift", "severity", *MODEL, "protocol", "limit", "size")
     return tuple(row.get(name) for name in names)
 
 

@@ -17,7 +17,7 @@ from steep.bench.measure import mean_energy, metrics
 from steep.bench.rows import Row
 from steep.core.constraints import Real
 from steep.core.losses import energy
-from steep.methods import SOURCE
+from steep.methods import is_baseline
 
 EVERYTHING = "all"
 """The `shift` of the rank correlation over all shifts and severities."""
@@ -98,7 +98,7 @@ class EnergySteps(MeasuringAnalysis):
 
     def measure(self, run: Run) -> dict[str, Any]:
         """Step on each batch, from the source model again, and keep every answer on the way."""
-        last = 0 if run.cell.method == SOURCE else run.cell.steps
+        last = 0 if run.adapter.method.baseline else run.cell.steps
         answers: list[list[Tensor]] = [[] for _ in range(last + 1)]
         labels = []
         source = run.stream()
@@ -145,10 +145,10 @@ class EnergySeverity(Analysis):
 
         Where no source model was run on the same images, `accuracy_source` and `gain` are None.
         """
-        sources = {images_of(row["spec"]): row["accuracy"] for row in stored if row["spec"]["method"] == SOURCE}
+        sources = {images_of(row["spec"]): row["accuracy"] for row in stored if is_baseline(row["spec"]["method"])}
         points = []
         for row in stored:
-            if row["spec"]["method"] == SOURCE:
+            if is_baseline(row["spec"]["method"]):
                 continue
             source = sources.get(images_of(row["spec"]))
             values = {name: row[name] for name in ("n", "accuracy", "energy_before", "energy_after")}
@@ -194,9 +194,8 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
     """
     if len(first) < 3 or not np.isfinite([*first, *second]).all():
         return math.nan
-    a, b = (ranks - ranks.mean() for ranks in map(_ranks, (first, second)))
-    spread = math.sqrt(float(a @ a) * float(b @ b))
-    return round(float(a @ b) / spread, 12) if spread else math.nan
+    with np.errstate(invalid="ignore"):  # 0 / 0: one side never changes
+        return round(float(np.corrcoef(_ranks(first), _ranks(second))[0, 1]), 12)
 
 
 def _ranks(values: Sequence[float]) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from steep.analysis import pictures
 from steep.analysis.cells import MeasuringAnalysis, Run
-from steep.bench.rows import Row
+from steep.bench.rows import Row, grouped
 from steep.core.classifier import as_logits
 from steep.core.constraints import Real, Whole
 from steep.core.langevin import langevin
@@ -148,10 +148,8 @@ class Samples(MeasuringAnalysis):
 
     def draw(self, rows: Sequence[Row], folder: Path) -> list[Path]:
         """Write, for each shift, real images and the samples of every method side by side."""
-        shifts: dict[tuple[Any, ...], list[Row]] = {}
-        for row in rows:
-            shifts.setdefault((row["data"], row["source"], row["shift"], row["severity"], row["seed"]), []).append(row)
         written = []
+        shifts = grouped(rows, lambda row: (row["data"], row["source"], row["shift"], row["severity"], row["seed"]))
         for (data, source, shift, severity, seed), shown in shifts.items():
             notes = {
                 row["label"]: f"mean {row['mean_distance']:.3f} · covariance {row['covariance_distance']:.4f}"

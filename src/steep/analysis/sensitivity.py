@@ -11,9 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from steep.analysis.cells import Analysis, images_of, lines
-from steep.bench.rows import Row
+from steep.bench.rows import Row, grouped
 from steep.errors import InputError
-from steep.methods import SOURCE
+from steep.methods import is_baseline
 
 RUN = ("batch_size", "steps")
 """What may be varied besides hyper-parameters."""
@@ -27,13 +27,11 @@ class Sensitivity(Analysis):
 
     def rows(self, stored: Sequence[Row]) -> list[Row]:
         """One row for each cell and the parameter it varies; the method's own line counts for every parameter."""
-        methods: dict[str, list[Row]] = {}
-        for row in stored:
-            methods.setdefault(row["spec"]["method"], []).append(row)
-        flat_rows = [
-            self.flat(row, part="source", n=row["n"], accuracy=row["accuracy"]) for row in methods.pop(SOURCE, [])
-        ]
-        for method, cells in methods.items():
+        flat_rows = []
+        for method, cells in grouped(stored, lambda row: str(row["spec"]["method"])).items():
+            if is_baseline(method):
+                flat_rows += [self.flat(row, part="source", n=row["n"], accuracy=row["accuracy"]) for row in cells]
+                continue
             base = {_where(row): row for row in cells if (row["spec"].get("label") or method) == method}
             if not base:
                 raise InputError(f"sensitivity: expected a line named {method} to compare its variants with, got none")
@@ -57,11 +55,9 @@ class Sensitivity(Analysis):
 
 
 def _sentences(parameter: str, points: Sequence[Row]) -> Iterator[str]:
-    values: dict[Any, list[float]] = {}
-    for row in points:
-        values.setdefault(row["value"], []).append(row["accuracy"])
+    values = grouped(points, lambda row: row["value"])
     most = max(map(len, values.values()))
-    means = {value: fmean(accuracies) for value, accuracies in values.items() if len(accuracies) == most}
+    means = {value: fmean(row["accuracy"] for row in rows) for value, rows in values.items() if len(rows) == most}
     best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
     usual = next(row["value"] for row in points if row["usual"])
     usually = f", usual {means[usual]:.2%} at {usual:g}" if usual in means else ""

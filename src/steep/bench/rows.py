@@ -15,17 +15,20 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from steep import files
 from steep.errors import DataError, SteepError, either
+from steep.metrics import Reliability
 
 Row: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 SCHEMA = 1
 """Version of a row; raised when an older reader could no longer understand it."""
@@ -139,19 +142,36 @@ def stable(row: Mapping[str, Any]) -> Row:
     return {name: value for name, value in row.items() if name not in VOLATILE}
 
 
-def pooled(bars: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, float]]:
-    """Take the bins of several sets as those of one: images, mean confidence and accuracy of each; zeros if empty.
+def pooled(bars: Sequence[Mapping[str, Any]]) -> Reliability | None:
+    """Take the bins of several sets as those of one; None where they hold no answer.
 
-    >>> pooled([{"counts": [1, 0], "confidence": [0.5, 0], "accuracy": [1.0, 0]},
-    ...         {"counts": [3, 0], "confidence": [0.75, 0], "accuracy": [0.0, 0]}])
-    [(4, 0.6875, 0.25), (0, 0.0, 0.0)]
+    >>> both = pooled([{"counts": [1, 0], "confidence": [0.5, 0], "accuracy": [1.0, 0]},
+    ...                {"counts": [3, 0], "confidence": [0.75, 0], "accuracy": [0.0, 0]}])
+    >>> both.counts, both.confidence, both.accuracy
+    ((4, 0), (0.6875, 0.0), (0.25, 0.0))
     """
     bins = []
     for parts in zip(*(zip(b["counts"], b["confidence"], b["accuracy"], strict=True) for b in bars), strict=True):
         count = sum(part[0] for part in parts)
         confidence, accuracy = (math.fsum(part[0] * part[i] for part in parts) / (count or 1) for i in (1, 2))
         bins.append((count, confidence, accuracy))
-    return bins
+    if not any(count for count, _, _ in bins):
+        return None
+    counts, confidences, accuracies = zip(*bins, strict=True)
+    edges = tuple(index / len(bins) for index in range(len(bins) + 1))
+    return Reliability(edges=edges, counts=counts, confidence=confidences, accuracy=accuracies)
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Group items by a key, in the order they come.
+
+    >>> grouped(["fog", "snow", "frost"], len)
+    {3: ['fog'], 4: ['snow'], 5: ['frost']}
+    """
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def packed(right: npt.NDArray[np.bool_]) -> str:

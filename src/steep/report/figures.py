@@ -30,7 +30,6 @@ EXTRA = "pip install '.[report]'"
 WIDTH = 520
 CELL = 132  # side of one small picture of a row of them
 GREY = "#888888"  # of what is no method; to be seen on white and on black
-_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -165,9 +164,11 @@ def _bins(table: Table) -> list[Record]:
     records = []
     for line in table.lines:
         cells = [row.get("reliability") for rows in places(line, table.severities).values() for row in rows]
-        for index, (count, *means) in enumerate(pooled([bars for bars in cells if isinstance(bars, Mapping)])):
-            about = {"method": line.name, "low": index / _BINS, "high": (index + 1) / _BINS, "images": count}
-            records.append({**about, **dict(zip(("confidence", "accuracy"), map(_round, means), strict=True))})
+        if bars := pooled([bars for bars in cells if isinstance(bars, Mapping)]):
+            ends = zip(bars.edges, bars.edges[1:], strict=False)
+            for (low, high), n, sure, right in zip(ends, bars.counts, bars.confidence, bars.accuracy, strict=True):
+                about = {"method": line.name, "low": low, "high": high, "images": n}
+                records.append({**about, "confidence": _round(sure), "accuracy": _round(right)})
     return records
 
 

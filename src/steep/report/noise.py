@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -103,16 +103,6 @@ def _by_image(by_seed: Mapping[Point, Mapping[int, Row]], weights: Mapping[Point
     return shares
 
 
-def pooled_bars(bars: Sequence[Mapping[str, Any]]) -> Reliability | None:
-    """Take the bins of several sets as those of one; None where they hold no answer."""
-    bins = pooled(bars)
-    if not any(count for count, _, _ in bins):
-        return None
-    counts, confidence, right = zip(*bins, strict=True)
-    edges = tuple(index / len(bins) for index in range(len(bins) + 1))
-    return Reliability(edges=edges, counts=counts, confidence=confidence, accuracy=right)
-
-
 def bars_of(points: Mapping[Point, Sequence[Row]], bins: str = "calibration") -> tuple[Reliability | None, int]:
     """Pool the bins of all points, over the seeds that every point has, and count these; None where bins are missing.
 
@@ -122,7 +112,7 @@ def bars_of(points: Mapping[Point, Sequence[Row]], bins: str = "calibration") ->
     bars = [row.get(bins) for seeds in by_seed.values() for row in seeds.values()]
     known = [bar for bar in bars if bar is not None]
     seeds = len(next(iter(by_seed.values()), ()))
-    return pooled_bars(known) if known and len(known) == len(bars) else None, seeds
+    return pooled(known) if known and len(known) == len(bars) else None, seeds
 
 
 def calibration_error(bars: Reliability, seeds: int = 1) -> Measured:
@@ -130,7 +120,7 @@ def calibration_error(bars: Reliability, seeds: int = 1) -> Measured:
 
     Where the same images were answered with several seeds, their answers are no more independent than those of one.
 
-    >>> bars = pooled_bars([{"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}])
+    >>> bars = pooled([{"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}])
     >>> round(calibration_error(bars).value, 6)
     15.0
     """

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from steep.bench.rows import Row, begun
+from steep.bench.rows import Row, begun, grouped, pooled
 from steep.errors import InputError
-from steep.methods import SOURCE
+from steep.methods import SOURCE, is_baseline
 from steep.metrics import SeedSummary, over_seeds
-from steep.report.noise import Point, pooled_bars
+from steep.report.noise import Point
 from steep.report.paper import CLEAN, as_in_paper, figure, has_every_shift, in_order
 from steep.report.words import counted, declared, heading, plain, short
 
@@ -88,7 +88,7 @@ class Table:
     @property
     def source(self) -> Line | None:
         """The line of the source model, which the others are compared with."""
-        return next((line for line in self.lines if line.method == SOURCE), None)
+        return next((line for line in self.lines if is_baseline(line.method)), None)
 
     @property
     def main_column(self) -> str:
@@ -137,9 +137,7 @@ def build(rows: Iterable[Row]) -> list[Table]:
             latest[row["key"]] = row
     if not latest:
         raise InputError("report: expected at least one row, got an empty store. Run: steep bench RECIPE --store STORE")
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in latest.values():
-        groups.setdefault(tuple(_hashable(row["spec"].get(name)) for name in GROUP), []).append(row)
+    groups = grouped(latest.values(), lambda row: tuple(_hashable(row["spec"].get(name)) for name in GROUP))
     return [table for group in groups.values() for table in _Group(group, _twice(group, again)).tables()]
 
 
@@ -164,9 +162,7 @@ class _Group:
     def __init__(self, rows: Sequence[Row], notes: Sequence[str]) -> None:
         self.rows, self.notes = rows, notes
         self.spec = {name: rows[0]["spec"].get(name) for name in GROUP}
-        variants: dict[tuple[Any, ...], list[Row]] = {}
-        for row in rows:
-            variants.setdefault(_variant(row), []).append(row)
+        variants = grouped(rows, _variant)
         self.variants = dict(zip(_names(list(variants)), variants.values(), strict=True))
         self.points = {name: _points(cells) for name, cells in self.variants.items()}
         every = {point for seeds in self.points.values() for points in seeds.values() for point in points}
@@ -188,7 +184,7 @@ class _Group:
         """Make the table of some severities."""
         averages = (MEAN, MCE) if self.shifts else ()
         columns = (*((CLEAN,) if self.clean else ()), *self.shifts, *averages, ECE, SPEED)
-        source = next((n for n, rows in self.variants.items() if rows[0]["spec"].get("method") == SOURCE), None)
+        source = next((n for n, rows in self.variants.items() if is_baseline(rows[0]["spec"].get("method"))), None)
         against = self._errors(source, view) if source is not None else {}
         baseline = {shift: statistics.fmean(errors.values()) for shift, errors in against.items() if errors}
         lines = tuple(self._line(name, view, columns, baseline) for name in self.variants)
@@ -236,9 +232,9 @@ class _Group:
                 cells = [r for r in cells if r["spec"]["shift"] != CLEAN
                          and (_long(r) or r["spec"]["severity"] in view)]  # fmt: skip
             bars = [row["calibration"] for row in cells]
-            pooled = None if None in bars else pooled_bars(bars)
-            if None in bars or pooled is not None:
-                errors.append(math.nan if pooled is None else 100 * pooled.ece)
+            whole = None if None in bars else pooled(bars)
+            if None in bars or whole is not None:
+                errors.append(math.nan if whole is None else 100 * whole.ece)
         return _summary(errors)
 
     def _paper(self, spec: Mapping[str, Any], column: str, view: tuple[int, ...]) -> float | None:
@@ -298,8 +294,8 @@ class _Group:
             + (f"; steep {', '.join(versions)}" if versions else ""): True,
             "rows of several versions of steep stand side by side: a difference may be the code's": len(versions) > 1
             or len(commits) > 1,
-            "mCE needs the source model's rows, which are not here": all(
-                row["spec"].get("method") != SOURCE for row in rows
+            "mCE needs the source model's rows, which are not here": not any(
+                is_baseline(row["spec"].get("method")) for row in rows
             ),
             f"{bad} cells answered with NaN or infinity, which counts as wrong": bad,
             f"the guard undid {undone:,} steps": undone,
@@ -346,11 +342,8 @@ def _points(rows: Sequence[Row]) -> dict[int, dict[Point, float]]:
         if not _long(row):
             errors[plain(spec["shift"]), spec["severity"]] = 1 - row["accuracy"]
             continue
-        kinds: dict[Point, list[tuple[int, float]]] = {}
-        for segment in row["segments"]:
-            kinds.setdefault((plain(segment["name"]), segment["severity"]), []).append((segment["n"], segment["error"]))
-        for point, parts in kinds.items():
-            errors[point] = sum(n * error for n, error in parts) / sum(n for n, _ in parts)
+        for point, parts in grouped(row["segments"], lambda part: (plain(part["name"]), part["severity"])).items():
+            errors[point] = sum(part["n"] * part["error"] for part in parts) / sum(part["n"] for part in parts)
     return by_seed
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from steep import recipes
-from steep.bench.rows import Row
+from steep.bench.rows import Row, pooled
 from steep.metrics import Reliability
 from steep.report.claims import decide, line_of
-from steep.report.noise import Measured, bars_of, calibration_error, places, pooled_bars, whole_seeds
+from steep.report.noise import Measured, bars_of, calibration_error, places, whole_seeds
 from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Table
 from steep.report.words import model_title, number
@@ -43,7 +43,7 @@ class Calibration:
 def calibration(bars: Reliability | None, seeds: int = 1) -> Calibration | None:
     """Take the mean and the largest gap between confidence and accuracy; None where there are no bins.
 
-    >>> bars = pooled_bars([{"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}])
+    >>> bars = pooled([{"counts": [25, 75], "confidence": [0.5, 0.9], "accuracy": [0.8, 0.8]}])
     >>> errors = calibration(bars)
     >>> round(errors.expected.value, 6), round(errors.maximum.value, 6), errors.worst
     (15.0, 30.0, 25)
@@ -138,7 +138,7 @@ def _analysed(analyses: Sequence[Row], kind: str) -> _Measured | None:
                 "counts": [bar["n"] for bar in bins],
                 **{what: [bar[what] or 0.0 for bar in bins] for what in ("confidence", "accuracy")},
             }
-            calibrated_bars = calibration(pooled_bars([bars]), row["seeds"])
+            calibrated_bars = calibration(pooled([bars]), row["seeds"])
             if calibrated_bars is not None and row["ece"] == row["ece"]:  # answers that are not finite have no bins
                 measured[name] = calibrated_bars
         if len(measured) < len(errors):

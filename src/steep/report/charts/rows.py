@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from steep.bench.rows import grouped as by_key
 from steep.errors import InputError
 
 Rows: TypeAlias = list[dict[str, Any]]
@@ -65,10 +66,7 @@ def figures(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
 
 def grouped(rows: Iterable[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], Rows]:
     """Group rows by some of their values, in the order they come."""
-    groups: dict[tuple[Any, ...], Rows] = {}
-    for row in rows:
-        groups.setdefault(tuple(row.get(name) for name in names), []).append(row)
-    return groups
+    return by_key(rows, lambda row: tuple(row.get(name) for name in names))
 
 
 def some(rows: Sequence[dict[str, Any]], analysis: str, part: str | None = None) -> Rows:
