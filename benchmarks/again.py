@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from steep.bench.cell import run
-from steep.bench.sources import Sources, find_weights
+from steep.bench.sources import Sources
 from steep.bench.spec import Cell
+from steep.training.weights import find_weights
 
 ROWS = Path(__file__).parents[1] / "results" / "wrn-40-2-cpu.jsonl"
 LONGEST = 60.0  # seconds

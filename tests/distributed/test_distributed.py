@@ -157,7 +157,7 @@ def test_a_harmful_step_of_one_rank_is_undone_on_all(seen, method):
     [
         ("empty everywhere", "got none on any"),
         ("other shapes", "expected one shape on all ranks"),
-        ("one has no images", "got list"),
+        ("one has no images", "got a list"),
         ("other weights", "adapters are not the same"),
         ("other options", "adapters are not the same"),
         ("graph", "Leave compile and graph out"),
