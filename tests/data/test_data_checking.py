@@ -84,7 +84,7 @@ def save(folder: Path, name: str, images: np.ndarray) -> None:
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("contrast", (0.41,)), ("zoom_blur", (1.15,)), ("jpeg_compression", (57,)), ("gaussian_blur", (0.72,))],
+    [("contrast", (0.41,)), ("zoom_blur", (1.15, 0.01)), ("jpeg_compression", (57,)), ("gaussian_blur", (0.72,))],
 )
 def test_a_parameter_slightly_off_is_found_by_its_pixels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, values: tuple[float, ...]

@@ -31,7 +31,10 @@ def corrupt(
     size: Annotated[
         int | None, typer.Option("--size", help="Resize to size × size first; not cifar or tiny-imagenet.")
     ] = None,
-    domain: Annotated[str | None, typer.Option("--domain", help="Of pacs.")] = None,
+    crop: Annotated[
+        float | None, typer.Option("--crop", help="Of picture files: cut this share out of the middle, such as 0.875.")
+    ] = None,
+    domain: Annotated[str | None, typer.Option("--domain", help="Of a set with domains.")] = None,
 ) -> None:
     """Write corrupted variants of a set in the published layout. Run again after a stop: it goes on where it was.
 
@@ -40,6 +43,8 @@ def corrupt(
     Example: steep corrupt cifar10 --out DIR --only fog,snow --severity 1 --severity 5
 
     Example: steep corrupt cifar10 --check CIFAR-10-C
+
+    Example: steep corrupt folder --root PICTURES --size 224 --crop 0.875 --out PICTURES-C
     """
     if out is None and check is None:
         raise InputError("steep corrupt: nothing to do. Give --out DIR to write a set or --check DIR to compare one")
@@ -51,7 +56,7 @@ def corrupt(
         raise InputError(f"steep corrupt {name}: give the clean set instead: steep corrupt {name.removesuffix('-c')}")
     if (domains := data_set(name).domains) and domain is None:
         raise InputError(f"steep corrupt {name}: give --domain, one of {', '.join(domains)}")
-    data = load(name, "test", root, size=size, domain=domain)
+    data = load(name, "test", root, size=size, crop=crop, domain=domain, stream=True)
     screen = console()
     if out is not None:
         try:

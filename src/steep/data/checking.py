@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,19 @@ from numpy.typing import NDArray
 from steep import corruptions
 from steep.corruptions.parameters import checked
 from steep.data.arrays import Images, ImageSet
-from steep.data.corrupted import SEVERITIES, check_shape, entry_of, made, manifest_of, variant
+from steep.data.corrupted import (
+    SEVERITIES,
+    as_jpeg,
+    check_shape,
+    entry_of,
+    file_names,
+    made,
+    manifest_of,
+    variant,
+)
 from steep.data.downloads import Progress, silent
-from steep.data.known import KNOWN
+from steep.data.picture_files import file_images
+from steep.data.streamed import streamed
 from steep.errors import DataError
 
 _LEVELS = 0.5  # grey levels a mean may be off besides chance
@@ -70,17 +81,16 @@ def check(
     wanted = [(name, level) for name in (names or corruptions.CORRUPTIONS) for level in severities]
     for done, (name, level) in enumerate(wanted, 1):
         checked(name, level)
-        theirs = variant(place, data.name, name, level, sample, manifest, data.classes)
+        theirs = _theirs(place, data, name, level, sample, manifest)
         progress(f"{name} {level}", done, len(wanted))
         if theirs is None:
             if names:
                 raise DataError(f"{place}: holds no {name} of severity {level}")
             continue
-        images = np.asanyarray(theirs.images)
-        if images.shape != part.images.shape:
-            raise DataError(f"{place}: {name} {level}: expected {part.images.shape} for a sample, got {images.shape}")
+        if theirs.shape != part.images.shape:
+            raise DataError(f"{place}: {name} {level}: expected {part.images.shape} for a sample, got {theirs.shape}")
         ours = made(part, name, level, seed=seed).images
-        row = _compared(name, level, images, ours, part.images, pixels=not KNOWN[data.name].corrupted_as_jpeg)
+        row = _compared(name, level, theirs, ours, part.images, pixels=not as_jpeg(data.name, data.images.shape))
         if name == "frost":
             frost = (entry_of(manifest, name, level) or {}).get("frost", "published")
             row = replace(row, frost=(frost, corruptions.frost_source()))
@@ -88,6 +98,18 @@ def check(
     if not rows:
         raise DataError(f"{place}: holds no corruption in a published layout (fog.npy or fog/1/class/*.JPEG)")
     return rows
+
+
+def _theirs(
+    place: Path, data: ImageSet, name: str, level: int, sample: int, manifest: dict[str, Any] | None
+) -> Images | None:
+    """Read the first `sample` pictures of one corruption at one severity; None where it is not there."""
+    here = place / name / str(level)
+    if streamed(data.images) is not None and as_jpeg(data.name, data.images.shape):  # by name, in the clean set's order
+        paths = [here / file for file in file_names(data)[:sample]]
+        return np.asarray(file_images(paths, here)) if here.is_dir() else None
+    decoded = variant(place, data.name, name, level, sample, manifest, data.classes)
+    return None if decoded is None else np.asanyarray(decoded.images)
 
 
 def _compared(name: str, level: int, theirs: Images, ours: Images, clean: Images, *, pixels: bool) -> Comparison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,18 +16,18 @@ import torch
 
 from steep import corruptions
 from steep.corruptions.digital import through_jpeg
+from steep.corruptions.parameters import table_for
 from steep.data.arrays import Images, ImageSet, as_images, read_npy, sha256
 from steep.data.declaration import Decoded, Part
 from steep.data.known import KNOWN
-from steep.data.picture_files import class_names, file_images, natural, pictures_in
+from steep.data.picture_files import MANIFEST, class_names, file_images, natural, pictures_in
 from steep.data.sources import classes_of
 from steep.data.streamed import streamed
 from steep.errors import DataError, InputError
 from steep.files import file_sha256, read_json
 
 SEVERITIES = (1, 2, 3, 4, 5)
-MANIFEST = "steep-corruptions.json"
-JPEG: dict[str, Any] = {"quality": 85, "optimize": True}  # Tiny-ImageNet-C stores its pictures so
+JPEG: dict[str, Any] = {"quality": 85, "optimize": True}  # Tiny-ImageNet-C and ImageNet-C store their pictures so
 
 _CHUNK = 1 << 22  # bytes of pictures corrupted at once: memory follows this, not the set
 
@@ -39,6 +40,31 @@ def check_shape(data: ImageSet) -> None:
             f"size: {data.name} is corrupted at its own {shape[0]} × {shape[1]} pixels, got "
             f"{data.images.shape[1:]}. Leave size out here and give it to load({data.name + '-c'!r}, …, size=)"
         )
+
+
+def table_of(name: str, shape: Sequence[int]) -> str:
+    """Name the corruption parameters of a set of (N, H, W, C): its own, or those of the size."""
+    return KNOWN[name].table or table_for(*shape[1:3])
+
+
+def as_jpeg(name: str, shape: Sequence[int]) -> bool:
+    """Whether corrupted pictures become JPEG files: where the set says so, and as ImageNet-C's, large ones of files."""
+    declared = KNOWN[name]
+    return declared.corrupted_as_jpeg or (declared.transform is not None and table_of(name, shape) == "imagenet")
+
+
+def file_names(data: ImageSet) -> list[str]:
+    """Name the JPEG file of each picture, class/name: as its own file is called, or val_0, val_1, …"""
+    if (files := streamed(data.images)) is None:
+        names = [f"{KNOWN[data.name].splits[data.split]}_{index}.JPEG" for index in range(len(data))]
+    else:
+        names = [Path(files.names[row]).name for row in files.rows]
+        names = [name if name.lower().endswith((".jpg", ".jpeg")) else f"{name}.JPEG" for name in names]
+    paths = [f"{data.classes[label]}/{name}" for label, name in zip(data.labels, names, strict=True)]
+    if len(set(paths)) < len(paths):
+        twice = next(path for path, count in Counter(paths).items() if count > 1)
+        raise DataError(f"{twice}: expected a name of its own for each picture of a class, got two. Rename one of them")
+    return paths
 
 
 def check_device(device: str) -> None:
@@ -69,11 +95,11 @@ def corrupted_piece(
 
 def made(clean: ImageSet, corruption: str, severity: int, *, seed: int) -> ImageSet:
     """Corrupt a clean set on the fly; where it is in files, each picture when it is decoded."""
-    table = KNOWN[clean.name].table
+    table, jpeg = table_of(clean.name, clean.images.shape), as_jpeg(clean.name, clean.images.shape)
 
     def change(images: Images, first: int) -> Images:
         done = corruptions.corrupt(images, corruption, severity=severity, seed=seed, first=first, table=table)
-        return through_jpeg(done, **JPEG) if KNOWN[clean.name].corrupted_as_jpeg else done
+        return through_jpeg(done, **JPEG) if jpeg else done
 
     if (files := streamed(clean.images)) is not None:
         what = f"{corruption} {severity} {seed} {table}"
@@ -83,12 +109,13 @@ def made(clean: ImageSet, corruption: str, severity: int, *, seed: int) -> Image
         for piece in pieces(clean.images):
             out[piece] = change(np.array(clean.images[piece]), piece.start)
     frost = f", {corruptions.frost_source()} frost" if corruption == "frost" else ""
+    numbers = "" if KNOWN[clean.name].table else f", {table} table"
     return replace(
         clean,
         images=out,
         name=f"{clean.name}-c",
         split=f"{corruption}-{severity}",
-        origin=f"made: {corruption} {severity}, seed {seed}{frost}, from {clean.origin}",
+        origin=f"made: {corruption} {severity}, seed {seed}{numbers}{frost}, from {clean.origin}",
         digest=sha256(out),
     )
 
@@ -142,7 +169,7 @@ def _usable(
     """Whether files may be what is asked for: made by steep of the same pictures, or published by others."""
     if manifest is None or entry is None:
         return clean is None and bool(KNOWN[name].corrupted_folders)
-    expected: dict[str, object] = {"set": name, "seed": seed, "table": KNOWN[name].table}
+    expected: dict[str, object] = {"set": name, "seed": seed, "table": KNOWN[name].table or manifest.get("table") or ""}
     part = _test_part(name)
     if clean is not None:
         expected["digest"] = clean
@@ -255,6 +282,8 @@ def _from_folders(
     if not here.is_dir():
         return None
     names, files = class_names(here), folder_files(here)
+    if KNOWN[name].table is None:
+        files.sort(key=lambda file: file.parent.name)  # class by class, as the clean set is
     if not files:
         raise DataError(f"{here}: expected class folders with pictures, found none")
     if entry is not None:

@@ -97,11 +97,12 @@ def load(
         seed = whole_number("seed", seed)
         if split != "test":
             raise InputError(f"{name}: corrupted sets are made of the test split, got split={split!r}")
-        clean = None
+        clean = digest = None
         if declared.table is None:  # made of whatever is there, so the files on disk must name the same clean pictures
-            clean = _settled(_shaped(_clean(base, split, folder, domain, how), size, channels), stream)
+            clean = _shaped(_clean(base, split, folder, domain, how), size, channels)
+            digest = clean.digest
+            clean = _settled(clean, stream)
         # What is drawn for a picture depends on its place, so mixing comes after corrupting, and needs all of the set.
-        digest = clean.digest if clean else None
         files = corrupted.published(base, corruption, severity, folder, seed=seed, limit=limit, clean=digest)
         if files is not None and mix and limit is not None and _by_class(files.labels):
             files = corrupted.published(base, corruption, severity, folder, seed=seed, clean=digest)

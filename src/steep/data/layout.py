@@ -2,8 +2,9 @@
 
 Arrays (as CIFAR-10-C): `labels.npy` with the labels five times over and, per corruption, one uint8 file of shape
 (5 N, H, W, C), severity 1 first. Where only some severities are asked for, the file is called `fog_s1_s5.npy` and holds
-just those, so that nobody takes it for the whole one. Folders (as Tiny-ImageNet-C): corruption/severity/class/*.JPEG,
-as many severity folders as asked for.
+just those, so that nobody takes it for the whole one. Folders (as Tiny-ImageNet-C and ImageNet-C):
+corruption/severity/class/*.JPEG, as many severity folders as asked for. Picture files are decoded once, into an array
+in the output folder that is there while it is needed.
 
 Each file is made in pieces (`fog.npy.pieces`), each whole or not there, which are joined when all are. Since every
 picture depends only on the seed and its index, a run that was killed and started again gives the same bytes.
@@ -11,15 +12,16 @@ picture depends only on the seed and its index, a run that was killed and starte
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,11 @@ from steep.corruptions.apply import check as check_images
 from steep.corruptions.digital import jpeg
 from steep.corruptions.parameters import checked, whole_number
 from steep.data import corrupted
-from steep.data.arrays import Images, ImageSet, read_npy, write_header, write_npy
-from steep.data.corrupted import MANIFEST, SEVERITIES
+from steep.data.arrays import Images, ImageSet, as_images, read_npy, write_header, write_npy
+from steep.data.corrupted import SEVERITIES
 from steep.data.downloads import Progress, silent
-from steep.data.known import KNOWN
+from steep.data.picture_files import MANIFEST
+from steep.data.streamed import streamed
 from steep.errors import DataError, InputError
 from steep.files import explained, file_sha256, flush, locked, sync_folder, write_json, writing
 from steep.version import __version__
@@ -76,11 +79,12 @@ def write(
     did not write.
     """
     folder = Path(out)
-    layout = "folders" if KNOWN[data.name].corrupted_as_jpeg else "arrays"
+    layout = "folders" if corrupted.as_jpeg(data.name, data.images.shape) else "arrays"
     names = tuple(corruptions.BENCHMARK) if only is None else (only,) if isinstance(only, str) else only
     jobs = plan(names, severities, layout)
     seed = whole_number("seed", seed)
-    check_images(data.images[:1])  # everything that can be wrong is said before a folder is made
+    paths = corrupted.file_names(data) if layout == "folders" else []
+    check_images(np.asanyarray(data.images[:1]))  # everything that can be wrong is said before a folder is made
     corrupted.check_shape(data)
     corrupted.check_device(device)
     _refuse_others(folder)
@@ -89,11 +93,30 @@ def write(
         if layout == "arrays":
             _labels(data, folder, manifest)
         made: list[str] = []
-        for job in jobs:
-            with explained(folder / job.target):
-                if _make(job, data, folder, manifest, device, progress):
-                    made.append(job.target)
+        with _decoded(data, folder, jobs, progress) as pictures:
+            for job in jobs:
+                with explained(folder / job.target):
+                    if _make(job, pictures, paths, folder, manifest, device, progress):
+                        made.append(job.target)
     return Written(folder, tuple(made), tuple(job.target for job in jobs if job.target not in made))
+
+
+@contextlib.contextmanager
+def _decoded(data: ImageSet, folder: Path, jobs: Sequence[Job], progress: Progress) -> Iterator[ImageSet]:
+    """Decode picture files once, as every corruption needs them all; a run that is stopped keeps them for the next."""
+    files = streamed(data.images)
+    if files is None or all((folder / job.target).exists() for job in jobs):
+        yield data
+        return
+    path = folder / f".decoded-{data.digest[:16]}.npy"
+    if not path.exists():
+        with writing(path) as out:
+            write_header(out, files.shape, files.dtype)
+            for piece in corrupted.pieces(data.images):
+                out.write(np.asarray(files[piece]).data)
+                progress("decoding", min(len(data), piece.stop), len(data))
+    yield replace(data, images=as_images(read_npy(path), str(path)))
+    path.unlink()
 
 
 def plan(only: Sequence[str], severities: Sequence[int], layout: str = "arrays") -> list[Job]:
@@ -120,7 +143,7 @@ def _start_manifest(data: ImageSet, folder: Path, seed: int, layout: str) -> dic
         "digest": data.digest,
         "count": len(data),
         "seed": seed,
-        "table": KNOWN[data.name].table,
+        "table": corrupted.table_of(data.name, data.images.shape),
         "version": __version__,
         "layout": layout,
         "classes": list(data.classes),
@@ -154,7 +177,15 @@ def _foreign(path: Path) -> DataError:
     return DataError(f"{path}: is there, but steep did not write it; it is left alone. Choose another folder (--out)")
 
 
-def _make(job: Job, data: ImageSet, folder: Path, manifest: dict[str, Any], device: str, progress: Progress) -> bool:
+def _make(
+    job: Job,
+    data: ImageSet,
+    paths: list[str],
+    folder: Path,
+    manifest: dict[str, Any],
+    device: str,
+    progress: Progress,
+) -> bool:
     """Make one target, or check that it is there and right; return whether it was made."""
     entry: dict[str, Any] = {"corruption": job.corruption, "severities": [*job.severities]}
     if job.corruption == "frost":
@@ -184,7 +215,10 @@ def _make(job: Job, data: ImageSet, folder: Path, manifest: dict[str, Any], devi
             manifest["files"][job.target] = {**entry, "sha256": digest}
             write_json(folder / MANIFEST, manifest)
 
-        (_join_as_folder if manifest["layout"] == "folders" else _join_as_array)(target, data, files, record)
+        if paths:
+            _join_as_folder(target, data, paths, files, record)
+        else:
+            _join_as_array(target, data, files, record)
     shutil.rmtree(parts, ignore_errors=True)
     progress(job.target, total, total)
     return not exists
@@ -236,15 +270,17 @@ def _join_as_array(target: Path, data: ImageSet, files: list[Path], record: Call
         record(digest.hexdigest())
 
 
-def _join_as_folder(target: Path, data: ImageSet, files: list[Path], record: Callable[[str], None]) -> None:
-    """Write the pieces as class/val_0.JPEG …"""
-    folder, part = files[0].parent / "folder", KNOWN[data.name].splits[data.split]
+def _join_as_folder(
+    target: Path, data: ImageSet, paths: list[str], files: list[Path], record: Callable[[str], None]
+) -> None:
+    """Write the pieces as JPEG files at `paths`, class/name."""
+    folder = files[0].parent / "folder"
     shutil.rmtree(folder, ignore_errors=True)
     for name in data.classes:
         (folder / name).mkdir(parents=True)
 
     def put(index: int, image: Images) -> None:
-        with (folder / data.classes[int(data.labels[index])] / f"{part}_{index}.JPEG").open("wb") as file:
+        with (folder / paths[index]).open("wb") as file:
             file.write(jpeg(image, **corrupted.JPEG))
             flush(file)
 

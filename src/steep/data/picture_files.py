@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 PICTURES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
+MANIFEST = "steep-corruptions.json"  # in a folder of corrupted sets that steep wrote
 _LARGE = 1 << 25  # pixels
 _ALONE = threading.Lock()  # large pictures one after the other: memory does not grow with the number of threads
 
@@ -100,7 +101,8 @@ def pictures_in(folder: Path) -> list[Path]:
 
 def class_names(*folders: Path) -> tuple[str, ...]:
     """Return the names of all class folders, sorted; empty ones too, since leaving one out moves every later label."""
-    names = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
+    below = [entry for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()]
+    names = {entry.name for entry in below if not (entry / MANIFEST).exists()}
     return tuple(sorted(name for name in names if not name.startswith((".", "__"))))  # .git, __MACOSX
 
 
