@@ -16,6 +16,7 @@ import example_page
 import held_out_table
 import leaderboard
 import method_page
+import serve_table
 import streams_table
 
 DOCS = Path(__file__).parents[1]
@@ -29,6 +30,7 @@ PARTS = {
     "leaderboard": leaderboard.table,
     "methods": method_page.methods,
     "examples": example_page.examples,
+    "serve": serve_table.table,
     "streams": streams_table.table,
     "long-stream": choosing_table.long_stream,
 }
