@@ -14,6 +14,7 @@ import asyncio
 import collections
 import io
 import json
+import math
 import os
 import random
 import signal
@@ -128,10 +129,11 @@ class Load:
         """Kill the server, start it again, and say what it had and has."""
         await asyncio.sleep(after)
         last, start = await self.server.stats(), time.monotonic()
+        end, self.until = self.until, math.inf  # nobody gives up while it starts again
         self.server.end(signal.SIGKILL)
         await self.server.start()
         down, resumed_at = time.monotonic() - start, (await self.server.stats())["resumed_at"]
-        self.until += down  # the load lasts as long as asked for without it
+        self.until = end + down  # the load lasts as long as asked for without it
         kept = resumed_at >= last["saved_at"] > 0
         return {"batches": last["state_batches"], "resumed_at": resumed_at, "kept": kept, "down_s": round(down, 1)}
 
