@@ -12,13 +12,14 @@ def table() -> str:
     """A line for each run of the load test, and below it where they ran."""
     rows = [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
     heads = ["method", "clients", "queue", "killed", "answered", "lost, wrong or out of order", "refused"]
-    heads += ["p50 (s)", "p99 (s)", "answers/s", "pictures a batch"]
+    heads += ["p50 (s)", "p99 (s)", "answers/s", "pictures a batch", "as the source model (by chance)"]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
     for row in rows:
         bad = row["lost"] + row["wrong"] + row["out_of_order"]
         cells = [row["method"], row["clients"], row["waiting"], len(row["kills"]), row["answered"], bad, row["refused"]]
         cells += [f"{row['p50_ms'] / 1000:.2f}", f"{row['p99_ms'] / 1000:.2f}", f"{row['images_per_s']:.1f}"]
-        lines.append("| " + " | ".join(map(str, [*cells, f"{row['batch_mean']:.1f}"])) + " |")
+        cells += [f"{row['batch_mean']:.1f}", f"{row['agree_with_source']:.0%} ({row['agree_by_chance']:.0%})"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     first, load = rows[0], max(row["load_before"] for row in rows)
     where = f"{first['model']}, {first['seconds']:.0f} s each, {first['device']}"
     busy = f"**{first['note']}**: its {first['cores']} cores had a load of {load:.0f}, so the times say little"
