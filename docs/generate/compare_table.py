@@ -113,6 +113,6 @@ def picture() -> alt.Chart:
         alt.layer(
             line.encode(x="x:Q", y="y:Q"), dots.transform_filter(alt.datum.part == part), data=alt.Data(values=points)
         ).properties(width=330, height=330, title=part)
-        for part in dict.fromkeys(point["part"] for point in points)
+        for part in sorted({point["part"] for point in points})
     ]
     return alt.hconcat(*panels)

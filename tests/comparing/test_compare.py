@@ -78,6 +78,10 @@ def test_labels_beside_the_images() -> None:
     expected = (steep.adapt(net(), "source")(x).argmax(1)[1::2] == y[1::2]).double().mean()
     assert half.labelled == 40
     assert half.table[0].accuracy == pytest.approx(100 * expected)
+    named = [{"pixel_values": x, "labels": y} for x, y in batches]
+    assert steep.compare(net(), named, "bn").rows() == with_labels.rows()
+    files = [(x, ["a.png"] * len(x)) for x, _ in batches]  # no labels
+    assert steep.compare(net(), files, "bn").labelled == 0
     with pytest.raises(InputError, match="one for each of the 80 images"):
         steep.compare(net(), x, ["bn"], labels=y[:-1])
 

@@ -132,7 +132,7 @@ def compare(
 
     Args:
         model: as for `steep.adapt`; it is copied and left untouched.
-        loader: batches of images, or of (images, labels); or all images in one tensor.
+        loader: batches of images, of (images, labels) or of a mapping with "labels"; or all images in one tensor.
         methods: names or `Method`s; a mapping gives them other names. One that cannot adapt this model is left out.
         labels: one for each image in order, where the batches have none; −1: not known.
         batch_size: of a tensor that holds all images.
@@ -223,5 +223,8 @@ def _batches(loader: Iterable[Any], batch_size: int) -> Iterator[tuple[Any, Any]
         images: Any = loader
         loader = (images[start : start + batch_size] for start in range(0, len(images), batch_size))
     for batch in loader:
-        pair = isinstance(batch, (tuple, list)) and len(batch) > 1
-        yield (batch[0], batch[1]) if pair else (batch, None)
+        if isinstance(batch, Mapping):
+            yield batch, batch.get("labels")
+        else:
+            pair = isinstance(batch, (tuple, list)) and hasattr(batch[-1], "ndim") and len(batch) == 2
+            yield batch, batch[1] if pair else None
