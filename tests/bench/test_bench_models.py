@@ -49,6 +49,23 @@ def expected_logits(size: int = 10) -> torch.Tensor:
         return model((to_device(fog.images) - 0.3) / 0.5), torch.from_numpy(fog.labels)
 
 
+def test_the_models_own_crop_is_in_the_key_and_a_recipe_overrules_it(tmp_path):
+    config = '"input_size": (3, 20, 20), "crop_pct": 0.8, "interpolation": "bicubic"'
+    code = FACTORY.format(seed=3).replace('"input_size": (1, 10, 10)', config).replace("in_channels=1", "in_channels=3")
+    (tmp_path / "net.py").write_text(code)
+    recipe = (
+        'kind = "bench"\ndata = "{}"\nmodel = "net.py:make"\nweights = "pretrained"\n{}\n[methods]\nsource = {{}}\n'
+    )
+    for data, more, expected in (
+        ("folder", "", (20, 0.8, "bicubic")),
+        ("folder", "crop = 0.5", (20, 0.5, "bicubic")),
+        ("digits", "", (20, None, None)),  # its pictures are squares already
+    ):
+        (tmp_path / "own.toml").write_text(recipe.format(data, more))
+        (cell,) = plan(str(tmp_path / "own.toml")).cells
+        assert (cell.size, cell.crop, cell.interpolation) == expected
+
+
 def test_the_row_is_of_the_model_at_its_own_size_and_says_which_weights(factory, tmp_path):
     command = ["bench", "digits", "--model", factory, "--only", "method=source", "--only", "shift=fog", "--limit", "60"]
     assert main([*command, "--device", "cpu", "--store", str(tmp_path / "rows")]) == 0

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from steep.data import ImageSet, load
+from steep.data import ImageSet, load, write
 from steep.errors import DataError, InputError
 
 WNIDS = [f"n{10_000_000 + 37 * number:08}" for number in range(1_000)]  # sorted: number = place
@@ -137,6 +137,21 @@ def test_imagenet_c_as_published(root: Path) -> None:
     (root / "ImageNet-C" / "fog" / "5" / "n99999999").mkdir()
     with pytest.raises(DataError, match="n99999999"):
         load("imagenet-c", root=root, corruption="fog", severity=5)
+
+
+def test_imagenet_c_is_made_written_and_read_again(root: Path) -> None:
+    draw = np.random.default_rng(0)
+    for number in (2, 9):
+        (root / "val" / WNIDS[number]).mkdir(parents=True)
+        noise = Image.fromarray(draw.integers(0, 256, (230, 240, 3), dtype=np.uint8))
+        noise.save(root / "val" / WNIDS[number] / f"ILSVRC2012_val_{number:08}.JPEG")
+    asked = {"corruption": "brightness", "severity": 3}
+    made = load("imagenet-c", root=root, **asked)  # type: ignore[arg-type]
+    write(load("imagenet", root=root, stream=True), root / "ImageNet-C", only="brightness", severities=[3])
+    again = load("imagenet-c", root=root, **asked)  # type: ignore[arg-type]
+    assert again.origin.startswith("disk: ImageNet-C, steep")
+    assert made.labels.tolist() == again.labels.tolist() == [2, 9]
+    assert np.array_equal(made.images, again.images)
 
 
 def test_where_there_is_nothing_the_error_says_what_is_expected(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from steep.models import Normalized, normalized
 from steep.models.normalisation import InputSpec, input_spec
 from steep.predicting import load_model
 
+InterpolationMode = Enum("InterpolationMode", {"BILINEAR": "bilinear"})  # as torchvision has it
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -150,7 +152,29 @@ def test_torchvision_brings_its_transforms_and_class_names(torchvision):
     ],
 )  # fmt: skip
 def test_configurations_of_many_kinds(config, mean, std, size):
-    assert input_spec(config) == input_spec(SimpleNamespace(**config)) == InputSpec(mean, std, size)
+    spec = input_spec(config)
+    assert spec == input_spec(SimpleNamespace(**config))
+    assert (spec.mean, spec.std, spec.size) == (mean, std, size)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"input_size": (3, 240, 240), "crop_pct": 0.95, "interpolation": "bicubic"}, (240, 0.95, "bicubic")),  # timm
+        ({"input_size": (3, 224, 224)}, (224, None, None)),
+        (
+            {"crop_size": [224], "resize_size": [256], "interpolation": InterpolationMode.BILINEAR},
+            (224, 0.875, "bilinear"),
+        ),
+        ({"size": {"shortest_edge": 256}, "crop_size": {"height": 192}, "resample": 3}, (192, 0.75, "bicubic")),
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875, "resample": 2}, (224, 0.875, "bilinear")),
+        ({"size": {"height": 224, "width": 224}, "resample": 2}, (224, 1.0, "bilinear")),
+        ({"size": 224, "crop_pct": 7, "interpolation": "random"}, (224, None, None)),
+    ],
+)  # fmt: skip
+def test_what_a_library_says_of_resize_and_crop(config, expected):
+    spec = input_spec(config)
+    assert (spec.size, spec.crop, spec.interpolation) == expected
 
 
 def test_who_says_nothing_is_asked_for_numbers():
@@ -163,9 +187,10 @@ def test_who_says_nothing_is_asked_for_numbers():
 def test_the_real_timm():
     timm = pytest.importorskip("timm")
     model = timm.create_model("resnet18", pretrained=False)
-    assert input_spec(model) == InputSpec(tuple(model.pretrained_cfg["mean"]), tuple(model.pretrained_cfg["std"]), 224)
+    mean, std = (tuple(model.pretrained_cfg[name]) for name in ("mean", "std"))
+    assert input_spec(model) == InputSpec(mean, std, 224, model.pretrained_cfg["crop_pct"], "bilinear")
 
 
 def test_the_real_torchvision():
     models = pytest.importorskip("torchvision.models")
-    assert input_spec(models.ResNet18_Weights.DEFAULT) == InputSpec(MEAN, STD, 224)
+    assert input_spec(models.ResNet18_Weights.DEFAULT) == InputSpec(MEAN, STD, 224, 0.875, "bilinear")

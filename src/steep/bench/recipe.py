@@ -133,12 +133,16 @@ def plan(
     digests = {name: weights_sha256(file) for name, file in files.items() if file is not None}
     code, about = {table["model"]: reference}, table.get("about", "")
     grid_plan = Plan(name=Path(recipe).stem, about=about, cells=(), files=files, train=train, code=code)
-    size = None
+    wants: dict[str, Any] = {}
     if is_outside(reference):
         with contextlib.nullcontext() if require else contextlib.suppress(SteepError):
             loaded = grid_plan.sources(root).load_model(table["model"], cells[0].weights)
-            size, digests[PRETRAINED] = loaded.size, checkpoints.digest(loaded.model)
-    cells = [replace(c, weights_sha256=digests.get(c.weights, ""), size=c.size or size) for c in cells]
+            digests[PRETRAINED] = checkpoints.digest(loaded.model)
+            wants = {name: getattr(loaded, name) for name in ("size", "crop", "interpolation")}
+            if data_set(table["data"]).transform is None:  # its pictures are squares already
+                wants = {"size": loaded.size}
+    wants |= _only(table, wants)
+    cells = [replace(c, weights_sha256=digests.get(c.weights, ""), **wants) for c in cells]
     return replace(grid_plan, cells=tuple(cells))
 
 

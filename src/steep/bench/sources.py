@@ -18,8 +18,7 @@ from steep.data.known import data_set
 from steep.errors import CheckpointError, DataError, InputError
 from steep.files import file_sha256
 from steep.models import build, checkpoints
-from steep.models.loading import PRETRAINED, LoadedModel, count_classes, is_outside, load_model
-from steep.models.outputs import keep_outputs
+from steep.models.loading import PRETRAINED, LoadedModel, count_classes, is_outside, keep_outputs, load_model
 from steep.training.weights import UNTRAINED
 
 IMAGE_BYTES = 3 << 30

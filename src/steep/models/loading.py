@@ -37,6 +37,8 @@ class LoadedModel:
     classes: tuple[str, ...]  # empty: unknown
     channels: int
     size: int | None  # None: unknown
+    crop: float | None = None  # None: unknown
+    interpolation: str | None = None  # None: unknown
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,14 @@ def load_model(
     if not normalized:
         mean, std = (mean, std) if mean is not None else (built.wants.mean, built.wants.std)
         model = model if mean is None or std is None else Normalized(model, mean, std)
-    return LoadedModel(model=model.eval(), classes=classes, channels=channels, size=_side(metadata) or built.wants.size)
+    return LoadedModel(
+        model=model.eval(),
+        classes=classes,
+        channels=channels,
+        size=_side(metadata) or built.wants.size,
+        crop=built.wants.crop,
+        interpolation=built.wants.interpolation,
+    )
 
 
 def is_outside(name: str) -> bool:
@@ -152,6 +161,25 @@ def with_head(model: nn.Module, num_classes: int) -> nn.Module:
     if head.out_features == num_classes:
         return model
     model.set_submodule(name, nn.Linear(head.in_features, num_classes, bias=head.bias is not None))
+    return model
+
+
+def keep_outputs(model: nn.Module, outputs: Sequence[int], of: int) -> nn.Module:
+    """Cut the last layer of a model of `of` classes down to some: the logits that a mask over all would leave.
+
+    >>> net, x = nn.Sequential(nn.Flatten(), nn.Linear(4, 5)), torch.ones(2, 4)
+    >>> logits = net(x)
+    >>> torch.allclose(keep_outputs(net, [1, 4], of=5)(x), logits[:, [1, 4]])
+    True
+    """
+    name, head = _head(model)
+    if head is None or head.out_features != of:
+        raise InputError(f"model: expected a last linear layer of {of:,} classes, got {head}")
+    kept = nn.Linear(head.in_features, len(outputs), bias=head.bias is not None).to(head.weight)
+    kept.load_state_dict({key: values[list(outputs)] for key, values in head.state_dict().items()})
+    if not name:
+        return kept
+    model.set_submodule(name, kept)
     return model
 
 

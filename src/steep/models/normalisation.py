@@ -5,13 +5,13 @@ The numbers are those its trainers used, as transformers, timm or torchvision sa
 >>> from types import SimpleNamespace
 >>> processor = SimpleNamespace(image_mean=[0.5] * 3, image_std=[0.25] * 3, size={"height": 224, "width": 224})
 >>> input_spec(processor)
-InputSpec(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), size=224)
+InputSpec(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), size=224, crop=1.0, interpolation=None)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from steep.errors import InputError
 
 _NONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+_RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic")  # as Pillow, and so transformers, numbers them
 
 
 class Normalized(nn.Module):
@@ -82,11 +83,13 @@ def _per_channel(name: str, values: Sequence[float] | Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """Mean and deviation for images in [0, 1] (None: none is said), and the side of the pictures (None: any)."""
+    """Mean and deviation for images in [0, 1], and how pictures become squares (`steep.data.load`); None: not said."""
 
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     size: int | None = None
+    crop: float | None = None
+    interpolation: str | None = None
 
 
 def normalized(model: nn.Module, like: object = None) -> Normalized:
@@ -114,28 +117,40 @@ def normalized(model: nn.Module, like: object = None) -> Normalized:
 
 
 def input_spec(like: object) -> InputSpec:
-    """Read normalisation and size of pictures off an image processor, weights, transforms or a configuration."""
+    """Read normalisation, size and crop off an image processor, weights, transforms or a configuration."""
     if callable(getattr(like, "transforms", None)):  # a member of torchvision's weights
         like = like.transforms()  # type: ignore[attr-defined]
     if not isinstance(like, Mapping):
         like = getattr(like, "pretrained_cfg", None) or getattr(like, "default_cfg", None) or like
     get: Callable[..., Any] = like.get if isinstance(like, Mapping) else lambda *of: getattr(like, *of)
-    size = _side(get)
+    pictures = InputSpec(None, None, *_square(get))
     mean, std = (get(f"image_{name}", None) or get(name, None) for name in ("mean", "std"))
     if mean is None or std is None or get("do_normalize", True) is False:
         mean, std = _NONE
         if get("rescale_factor", None) is None:
-            return InputSpec(size=size)
+            return pictures
     # transformers counts from pixels in 0–255, multiplies and perhaps moves by −1; ours are in [0, 1] already
     scale = 255 * float(get("rescale_factor", None) or 1 / 255) if get("do_rescale", True) is not False else 255.0
     moved = 1.0 if get("rescale_offset", False) else 0.0
     mean = tuple(round((float(m) + moved) / scale, 12) for m in mean)  # without what dividing by 255 leaves behind
     std = tuple(round(float(s) / scale, 12) for s in std)
-    return InputSpec(None, None, size) if (mean, std) == _NONE else InputSpec(mean, std, size)
+    return pictures if (mean, std) == _NONE else replace(pictures, mean=mean, std=std)
 
 
-def _side(get: Callable[..., Any]) -> int | None:
-    for name in ("crop_size", "size", "input_size"):
+def _square(get: Callable[..., Any]) -> tuple[int | None, float | None, str | None]:
+    """How pictures become squares: side, crop and interpolation."""
+    size, short = _side(get, "crop_size", "size", "input_size"), _side(get, "resize_size", "size")
+    crop = get("crop_pct", None) or (size / short if size and short else None)
+    crop = float(crop) if isinstance(crop, (int, float)) and 0 < crop <= 1 else None
+    method = get("interpolation", None)
+    if isinstance(number := get("resample", None), int) and 0 <= number < len(_RESAMPLE):
+        method = _RESAMPLE[number]
+    method = str(getattr(method, "value", method)).lower()  # torchvision has an enumeration
+    return size, crop, method if method in _RESAMPLE else None
+
+
+def _side(get: Callable[..., Any], *names: str) -> int | None:
+    for name in names:
         if name == "crop_size" and get("do_center_crop", True) is False:
             continue
         side = get(name, None)
