@@ -103,6 +103,8 @@ def test_of_some_classes_only_those_count(root: Path, name: str) -> None:
     assert data.subset == ((5, 44, 700), 1_000)
     assert (data.labels.tolist(), data.classes) == ([0, 1, 2], (WNIDS[5], WNIDS[44], WNIDS[700]))
     assert near(data, 10, 30, 70)
+    save(root / "train" / WNIDS[6] / "a.JPEG", 60)  # what the source model was trained on
+    assert near(load(name, "train", root=root, size=16), 60)
     (root / "synsets.txt").unlink()
     with pytest.raises(DataError, match=r"synsets\.txt"):
         load(name, root=root)

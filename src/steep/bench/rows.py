@@ -2,7 +2,8 @@
 
 `schema`, `key`, `spec` · accuracy, error, loss, nll, ece, mce, brier, energy_before, energy_after, n ·
 `reliability` (10 bins, for diagrams), `calibration` (15 bins, of which ECE is made), `per_class`, `right` (of a set
-that every method sees in one order, a bit for each image: `packed`), `segments`, `data` (origin and digest), `notes` ·
+that every method sees in one order, a bit for each image: `packed`), `segments`, `data` (origin, digest, what was
+left out, which classes counted), `notes` ·
 seconds, images_per_s, peak_memory, started, finished, `env` (versions, commit, device).
 
 Beside `rows.jsonl` lies `rows.jsonl.grids`, as long as a bench lacks rows: the keys of the cells of each such grid, so
