@@ -79,7 +79,8 @@ class Classifier(nn.Module):
         with a mask of the good ones instead of being refused.
         """
         like = self.anchor()
-        x = as_images(batch, self.net, like.device)
+        plain = isinstance(batch, Tensor) and batch.dtype != torch.uint8
+        x = batch if plain else as_images(batch, self.net, like.device)
         if not isinstance(x, Tensor):
             raise InputError(f"images: expected a tensor or array (B, C, H, W), got {type(x).__name__}")
         if x.is_meta or x.is_nested or x.layout != torch.strided:
