@@ -143,12 +143,6 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert f" {name} " in text
 
 
-def test_the_command_line_starts_without_the_heavy_parts() -> None:
-    code = "import sys; from steep.cli import data, corrupt; print('PIL' in sys.modules, 'sklearn' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False False"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -182,13 +182,6 @@ def test_the_real_corruptions_are_called_with_the_sets_table(cifar10: Tiny, tmp_
     assert (found.images == np.floor(by_hand)).mean() > 0.99
 
 
-def test_importing_steep_is_cheap() -> None:
-    """Downloads, pictures, scikit-learn and the progress bar are imported by the call that needs them."""
-    code = "import sys, steep.data; print([m for m in ('PIL', 'sklearn', 'rich', 'typer') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def coloured(path: Path, colour: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (8, 8), (colour, colour, colour)).save(path)

@@ -24,6 +24,7 @@ QUICK = {
     "memo": {"copies": 3},
     "rotta": {"memory": 1, "every": 20, "lr": 1e-2},
     "tea": {"sgld_steps": 3, "buffer_size": 64},
+    "tea-fast": {"sgld_steps": 3, "buffer_size": 64},
 }
 PAIRS = [
     (name, kind)
