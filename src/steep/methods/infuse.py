@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -93,7 +92,7 @@ class Infuse(Method[TrustState]):
 
     def passes(self, batch_size: int, images: int) -> float:
         """Both views forward and backward, two more forwards at a look; small batches are answered once more."""
-        views, batches, together = 1 + self.mirror, -(-images // batch_size), math.ceil(self.full / batch_size)
+        views, batches, together = 1 + self.mirror, -(-images // batch_size), -(-self.full // batch_size)
         step = views * (1 + backward_passes(self.params))
         if together > 1:
             return views + (step + 2) * (batches // together) * together / batches
