@@ -75,10 +75,11 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
     per = images // windows
     curve, seconds, held = [], [], []
     right = torch.zeros((), device=device)
-    n, started = 0, time.perf_counter()
+    n, recoveries, started = 0, 0, time.perf_counter()
     for x, y in stream(images, batch, device):
         right += (adapter(x).argmax(dim=1) == y).sum()
         n += len(y)
+        recoveries += str(adapter.raw.steps[-1].note).startswith("recovered")
         if n >= per:
             curve.append(round(float(right) / n, 4))
             seconds.append(round((time.perf_counter() - started) / (n / batch), 6))
@@ -97,7 +98,7 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
         "seconds_per_batch": seconds,
         "bytes": held,
         "undone": adapter.last.undone,
-        "recoveries": adapter._watch.recoveries,
+        "recoveries": recoveries,
         "hyper": hyper,
         "graph": device.startswith("cuda"),
         **provenance.stamp(device),

@@ -68,12 +68,12 @@ def table() -> str:
 def long_stream() -> str:
     """What a reader of the first example must know: TEA on a stream that is never reset."""
     curves = measured()["tea"]["long"]
-    start, end, guarded = (f"{value:.1f}" for value in (curves["off"][0], curves["off"][-1], curves["recover"][-1]))
+    start, end = (f"{value:.1f}" for value in (curves["off"][0], curves["off"][-1]))
     images = json.loads(LONG.read_text(encoding="utf-8").splitlines()[0])["images"]
     return (
-        'On a stream that never ends, add `guard="recover"` or call `adapter.reset()` from time to time. Over '
-        f"{images:,} images\nof corrupted digits without a reset, TEA fell from {start} to {end} %, with the guard to "
-        f"{guarded} % ([rows](docs/choosing.md#the-numbers))."
+        "On a stream that never ends, call `adapter.reset()` from time to time. Over "
+        f"{images:,} images of corrupted\ndigits without a reset and without a guard, TEA fell from {start} to {end} % "
+        "([rows](docs/choosing.md#the-numbers))."
     ).replace(" %", PERCENT)
 
 
@@ -94,7 +94,7 @@ def _advice() -> str:
     calibrated = best(lambda n: -n["ece"])
     steady = best(lambda n: n["long"]["off"][-1])
     graph = ", each step a CUDA graph" if numbers[top]["graph"] else ""
-    long, steady_long = numbers[top]["long"], numbers[steady]["long"]["off"]
+    steady_long = numbers[steady]["long"]["off"]
     lines = [
         (
             "the highest accuracy, at any cost",
@@ -121,11 +121,6 @@ def _advice() -> str:
             f"**{steady}**",
             f"{steady_long[0]:.1f} % at the start of the stream, {steady_long[-1]:.1f} % at its end",
         ),
-        (
-            f"{top} on such a stream",
-            f'**{top}** with `guard="recover"`',
-            f"{long['recover'][-1]:.1f} % at the end; without the guard {long['off'][-1]:.1f} %",
-        ),
     ]
     cases = (("many images of one class in a row", "label-shift"), ("a model with GroupNorm", "reset, GroupNorm"))
     for case, stream in cases:
@@ -148,7 +143,7 @@ def _advice() -> str:
 
 def _numbers() -> str:
     heads = ["accuracy", "least gain", "ECE", "passes", "images/s", "GiB"]
-    heads += ["long stream", "with recover", "needs"]
+    heads += ["long stream", "needs"]
     lines = ["| method | " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1) + "---|"]
     for name, n in sorted(measured().items(), key=lambda item: -item[1]["accuracy"]):
         shift, gain = n["worst"]
@@ -157,12 +152,12 @@ def _numbers() -> str:
         cells = (
             *(f"{n['accuracy']:.1f}", least, f"{n['ece']:.1f}", f"{method_page.passes(METHODS[name]):.3g}"),
             *(f"{n['speed']:,.0f}{star}", f"{n['memory']:.1f}"),
-            *(_ends(n, "off"), _ends(n, "recover"), method_page.needs(METHODS[name])),
+            *(_ends(n), method_page.needs(METHODS[name])),
         )
         lines.append(f"| [{name}](methods.md#{name}) | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _ends(numbers: Numbers, guard: str) -> str:
-    curve = numbers["long"].get(guard)
+def _ends(numbers: Numbers) -> str:
+    curve = numbers["long"].get("off")
     return f"{curve[0]:.1f}\u00a0→\u00a0{curve[-1]:.1f}" if curve else "–"

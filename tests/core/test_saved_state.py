@@ -14,7 +14,7 @@ from nets import images, net
 from steep.core.io import saving
 from steep.errors import CheckpointError, SteepError
 
-METHODS = {"tent": {}, "sar": {}, "eta": {}, "tea": {"sgld_steps": 2, "buffer_size": 40}}
+METHODS = {"tent": {}, "sar": {}, "eta": {}, "tea": {"sgld_steps": 2, "buffer_size": 64}}
 CHANGES = (
     torch.zeros(0),
     torch.zeros(3, 5),

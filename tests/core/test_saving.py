@@ -22,7 +22,7 @@ from steep.core.io import saving
 from steep.errors import CheckpointError, DataError
 from steep.methods.tent import Tent
 
-TEA = {"sgld_steps": 2, "buffer_size": 32}
+TEA = {"sgld_steps": 2, "buffer_size": 64}
 HYPER = {
     "dua": {"images": 50, "copies": 3},
     "eta": {"novelty": 2.0},
@@ -137,7 +137,7 @@ def stream(folder: Path) -> None:
     torch.set_num_threads(1)
     state, log = folder / "state", folder / "answers.jsonl"
     fresh = not state.exists()
-    adapter = steep.adapt(net(), "tea", **TEA) if fresh else steep.resume(state, net())
+    adapter = steep.adapt(net(), "tea", guard="skip", **TEA) if fresh else steep.resume(state, net())
     counter = adapter.model[1].num_batches_tracked  # a buffer of the model, saved with everything else
     with log.open("a") as file:
         for s in range(0 if fresh else int(counter), LAST):

@@ -109,10 +109,11 @@ def test_reasons_and_events_are_counted_and_bounded(monkeypatch: pytest.MonkeyPa
     adapter, _ = run(monitor, images(20))
     raw = adapter.raw
     for number in range(MOST_REASONS + 3):
-        step = raw.steps[-1]._replace(moved=False, note=f"reason {number}: {number} nats")
-        monkeypatch.setattr(type(adapter), "raw", raw._replace(steps=[step], event="recovered it: 3.2 classes"))
-        monitor(adapter, raw.logits)
-        monitor(adapter, raw.logits)
+        skipped = raw.steps[-1]._replace(moved=False, note=f"reason {number}: {number} nats")
+        recovered = raw.steps[-1]._replace(leap=True, note="recovered it: 3.2 classes")
+        for step in (skipped, recovered, skipped, recovered):
+            monkeypatch.setattr(type(adapter), "raw", raw._replace(steps=[step]))
+            monitor(adapter, raw.logits)
     read = samples(monitor)
     assert read["steep_guard_events_total", "recovered it"] == 2 * (MOST_REASONS + 3)
     skipped = {label: value for (name, label), value in read.items() if name == "steep_skipped_batches_total"}

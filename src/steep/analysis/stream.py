@@ -46,10 +46,10 @@ class Recorder:
     >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
     >>> with Recorder(path) as record:
     ...     adapter = steep.adapt(steep.models.build("wrn-10-1", 10), "tent", callbacks=[record])
-    ...     _ = adapter(torch.rand(16, 3, 32, 32))
+    ...     _ = adapter(torch.rand(64, 3, 32, 32))
     >>> row, = read(path)
     >>> row["method"], row["batch"], row["n"], sum(row["classes"])
-    ('tent', 1, 16, 16)
+    ('tent', 1, 64, 64)
     """
 
     def __init__(self, path: str | os.PathLike[str], *, every: int = 50, seconds: float = 2.0) -> None:
@@ -156,13 +156,12 @@ def _note(adapter: Adapter) -> dict[str, str | bool | None]:
     raw = adapter.raw
     final = raw.steps[-1]
     sure = final.moved and not isinstance(final.leap, Tensor)  # a leap on the device may not have happened
-    note = raw.event or (final.note if sure else None)
     after = adapter.predict == "after" or not final.moved
     return {
         "skipped": None if final.moved else final.note,
         "unused": final.reason_if_unused,
         "after": after,
-        "note": note,
+        "note": final.note if sure else None,
     }
 
 

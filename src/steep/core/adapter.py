@@ -43,9 +43,9 @@ class Adapter:
     >>> import torch, steep
     >>> model = steep.models.build("wrn-10-1", 10)
     >>> adapter = steep.adapt(model, "tent")
-    >>> logits = adapter(torch.rand(16, 3, 32, 32))
+    >>> logits = adapter(torch.rand(64, 3, 32, 32))
     >>> logits.shape, adapter.last.used
-    (torch.Size([16, 10]), 16)
+    (torch.Size([64, 10]), 64)
     >>> adapter.reset()                        # back to the source model
     """
 
@@ -237,9 +237,7 @@ class Adapter:
         }
 
     def _fingerprint(self) -> int:
-        monitor = self._runner.monitor
-        options = self.options() | {"batches": monitor.batches, "rest": monitor.rest}
-        return agreement.fingerprint(self._state, self.method, options)
+        return agreement.fingerprint(self._state, self.method, self.options())
 
     def _look_again(self) -> None:
         """Check the next stream like the first."""

@@ -20,6 +20,11 @@ def variety(logits: Tensor) -> Tensor:
     return -(shares * shares.clamp_min(1e-12).log()).sum()  # a class that is ruled out adds 0, and has no gradient
 
 
+def confidence(logits: Tensor) -> Tensor:
+    """Mean probability of the class that is answered."""
+    return mean(widen(logits).softmax(dim=1).amax(dim=1))
+
+
 def agreement(one: Tensor, other: Tensor) -> Tensor:
     """Share of the images that get the same class from both."""
     return mean((one.argmax(dim=1) == other.argmax(dim=1)).float())

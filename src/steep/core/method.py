@@ -81,10 +81,10 @@ class State:
             names = sorted(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
             raise CheckpointError(f"state: expected the fields {sorted(parts)}, got {names}")
         for name, value in parts.items():
-            made_later = initial[name] is None or initial[name] == []  # at the first batch
-            if not (made_later and (saved[name] is None or saved[name] == [])):
-                # a list that begins empty may be of any length
-                check_field(name, [] if initial[name] == [] and isinstance(value, list) else value, saved[name])
+            if initial[name] is not None and initial[name] != []:
+                check_field(name, value, saved[name])
+            elif saved[name] is not None and saved[name] != []:  # made at the first batch; a list may be of any length
+                check_field(name, initial[name], saved[name])
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -165,7 +165,7 @@ class Method(abc.ABC, Generic[S]):
 
     >>> from steep.methods import METHODS
     >>> METHODS["tent"](lr=1e-4)
-    Tent(lr=0.0001, params='norm', statistics='batch', loss='entropy')
+    Tent(lr=0.0001, optimizer='adam', params='norm', statistics='batch', loss='entropy')
     """
 
     name: ClassVar[str]
@@ -175,6 +175,8 @@ class Method(abc.ABC, Generic[S]):
     needs: ClassVar[frozenset[Need]] = frozenset()
     moves: ClassVar[bool] = True  # False: no step changes the model, so an answer after it costs no further pass
     baseline: ClassVar[bool] = False  # True: it is the model as it came, which others are compared with
+    enough: ClassVar[int] = 50  # images that a step should have; with guard="recover" smaller batches wait for the next
+    watches_itself: ClassVar[bool] = False  # True: guard="recover" need not compare it with the source model
     look: ClassVar[Look | None] = None  # in charts; None: chosen by the name
     equation: ClassVar[str] = ""  # for documentation
 

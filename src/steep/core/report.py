@@ -33,7 +33,6 @@ class Outcome(NamedTuple):
     steps: list[Step]
     logits: Tensor  # (B, K), the answer
     undone: Tensor  # steps undone since the start or the last reset, (); the next batch overwrites it
-    event: str | None = None  # what the collapse monitor did
     verdict: Tensor | None = None  # of the last step, a flag for each of REASONS; None if there was nothing to judge
     totals: tuple[int, Tensor, Tensor] | None = None  # of the whole batch, where ranks share it
 
@@ -43,7 +42,9 @@ class Outcome(NamedTuple):
         count, before, after = self.totals or totals(self.steps[0].logits, self.logits)
         used = count if final.used is None else int(final.used)
         moved = final.moved and harmful is None and used > 0
-        noted = bool(final.leap) if isinstance(final.leap, Tensor) else True  # a note on a leap needs the leap
+        happened = [step for step in self.steps[:-1] if step.moved] + [final] * moved
+        # a note on a leap needs the leap
+        notes = [step.note for step in happened if not isinstance(step.leap, Tensor) or bool(step.leap)]
         return Report(
             energy_before=float(before),
             energy_after=float(after) if answered_after or not moved else None,
@@ -51,7 +52,7 @@ class Outcome(NamedTuple):
             loss=None if final.loss is None or not used else float(final.loss),
             used=used if harmful is None else 0,
             skipped=None if moved else harmful or (final.reason_if_unused if final.moved else final.note),
-            note=self.event or (final.note if moved and noted else None),
+            note=next(filter(None, reversed(notes)), None),
             undone=int(self.undone),
         )
 

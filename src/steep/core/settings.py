@@ -14,7 +14,7 @@ from steep.core.run.precision import PRECISIONS
 from steep.core.views import VIEWS
 from steep.errors import InputError
 
-GUARDS = ("skip", "recover", "raise", "off")
+GUARDS = ("recover", "skip", "raise", "off")
 
 
 class _Options:
@@ -36,7 +36,7 @@ class Behaviour(_Options):
     predict: Moment | None = hyper(None, Choice(*get_args(Moment), optional=True))
     seed: int = hyper(0, Whole(least=-(2**63), most=2**64 - 1))  # what a torch.Generator takes
     precision: str = hyper("float32", Choice(*PRECISIONS))
-    guard: str = hyper("skip", Choice(*GUARDS))
+    guard: str = hyper("recover", Choice(*GUARDS))
     bad_images: str = hyper("raise", Choice("raise", "nan"))
     deterministic: bool = hyper(False, Switch())
     views: str | None = hyper(None, Choice(*VIEWS, optional=True))

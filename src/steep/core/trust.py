@@ -45,13 +45,8 @@ class TrustState(DescentState):
         return origin, *source_statistics(model), batches, "batch", False, []
 
     def gather(self, x: Tensor, answer: Tensor, enough: int) -> bool:
-        """Let a small batch wait for the next ones; say whether there are enough images now.
-
-        A batch whose answer is not finite does not wait: it would spoil the others. This waits for the device.
-        """
-        if bool(mean(answer.amax(dim=1)).isfinite()):
-            alike = [batch for batch in self.waiting if batch.shape[1:] == x.shape[1:]]  # a stream may change its size
-            self.waiting = [*alike, first(x, size(x)).clone()]
+        """Let a small batch wait for the next ones; say whether there are enough images now."""
+        self.waiting = waiting_with(self.waiting, x, answer)
         return sum(map(len, self.waiting)) >= enough
 
     def gathered(self) -> Tensor:
@@ -97,3 +92,14 @@ class TrustState(DescentState):
         self.trusted = "stream" if self.uneven else "batch"
         if source < surest and agrees >= MOSTLY:
             self.trusted = "source"
+
+
+def waiting_with(waiting: list[Tensor], x: Tensor, answer: Tensor) -> list[Tensor]:
+    """Give the small batches that wait to be learned from, this one among them.
+
+    A batch whose answer is not finite does not wait: it would spoil the others. This waits for the device.
+    """
+    if not bool(mean(answer.amax(dim=1)).isfinite()):
+        return waiting
+    alike = [batch for batch in waiting if batch.shape[1:] == x.shape[1:]]  # a stream may change its size
+    return [*alike, first(x, size(x)).clone()]

@@ -4,9 +4,9 @@
 >>> path = Path(tempfile.mkdtemp()) / "stream.jsonl"
 >>> adapter = steep.adapt(steep.models.build("wrn-10-1", 10), "tent", callbacks=[JsonLines(path)])
 >>> for _ in range(3):
-...     logits = adapter(torch.rand(16, 3, 32, 32))
+...     logits = adapter(torch.rand(64, 3, 32, 32))
 >>> [(row["batch"], row["images"], row["used"]) for row in map(json.loads, path.read_text().splitlines())]
-[(1, 16, 16), (2, 32, 16), (3, 48, 16)]
+[(1, 64, 64), (2, 128, 64), (3, 192, 64)]
 """
 
 from __future__ import annotations

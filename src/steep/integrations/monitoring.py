@@ -58,7 +58,7 @@ class Monitor:
         raw, source, self._source = adapter.raw, self._source, None
         step = raw.steps[-1]
         _count(self._skipped, None if step.moved else step.note)
-        _count(self._events, raw.event)
+        _count(self._events, step.note if step.moved and step.leap is True else None)  # a leap that the host knows of
         answer, good = logits.argmax(dim=1), logits.amax(dim=1).isfinite()  # damaged images are answered with NaN
         compared = good & (source is not None)
         other = answer if source is None else source.to(answer.device).argmax(dim=1)

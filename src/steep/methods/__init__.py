@@ -144,7 +144,7 @@ def adapt(
     seed: int = 0,
     device: torch.device | str | None = None,
     precision: str = "float32",
-    guard: str = "skip",
+    guard: str = "recover",
     bad_images: str = "raise",
     deterministic: bool = False,
     views: str | None = None,
@@ -169,8 +169,10 @@ def adapt(
         seed: of the one random stream that the method draws from.
         device: where to work; None for where the model is.
         precision: "float32", "bfloat16" (frozen weights and activations only), or "auto": the faster one here.
-        guard: what to do about a step that would harm the model: "skip" undoes it, "recover" also watches for slow
-            collapse and returns to a healthy state, "raise" undoes it and raises, "off" lets it happen.
+        guard: what to do about harm. "recover" undoes a step that is not finite or far too long, compares the method
+            with the source model, answers as that one where it is the better, brings a lost model back, and lets small
+            batches wait until they are enough to learn from. "skip" only undoes such steps, so the method is as
+            published; "raise" undoes them and raises; "off" lets them happen.
         bad_images: a batch with NaN, Inf or values far out of range: "raise" refuses it, "nan" adapts on the good
             images and answers NaN for the others.
         deterministic: use only kernels that give the same bits every time, or refuse naming the one that cannot.
@@ -192,10 +194,10 @@ def adapt(
     >>> import torch, steep
     >>> model = steep.models.build("wrn-10-1", 10)       # yours, trained
     >>> adapter = steep.adapt(model, "tea", sgld_steps=2)
-    >>> for x in [torch.rand(16, 3, 32, 32)]:            # your unlabelled stream
+    >>> for x in [torch.rand(64, 3, 32, 32)]:            # your unlabelled stream
     ...     logits = adapter(x)
     >>> logits.shape, adapter.last.used, adapter.last.skipped
-    (torch.Size([16, 10]), 16, None)
+    (torch.Size([64, 10]), 64, None)
     """
     behaviour = Behaviour(
         steps=steps,

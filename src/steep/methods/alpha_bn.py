@@ -21,6 +21,7 @@ class AlphaBN(Method[State]):
     name: ClassVar = "alpha-bn"
     paper: ClassVar = "You et al., Test-time batch statistics calibration for covariate shift, 2021, arXiv:2110.04065"
     predicts: ClassVar[Moment] = "before"
+    enough: ClassVar = 1
     needs: ClassVar = frozenset({Need.BATCH_NORM})
     moves: ClassVar[bool] = False
     look: ClassVar = Look("#1B9E9E", "triangle-down")

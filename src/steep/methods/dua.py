@@ -31,6 +31,7 @@ class Dua(Method[DuaState]):
     name: ClassVar = "dua"
     paper: ClassVar = "Mirza et al., The norm must go on, 2022, arXiv:2112.00463"
     predicts: ClassVar[Moment] = "after"
+    enough: ClassVar = 1
     needs: ClassVar = frozenset({Need.BATCH_NORM, Need.VIEWS})
     look: ClassVar = Look("#999933", "triangle-left")
     equation: ClassVar = "μ ← (1 − m_k) μ + m_k mean(augmented copies of x_k),   σ² alike,   m_k = ρ_0 ω^k + ζ"

@@ -28,6 +28,7 @@ class Infuse(Method[TrustState]):
     paper: ClassVar = "steep's own; its first term is TEA's, arXiv:2311.14402"
     predicts: ClassVar[Moment] = "before"
     needs: ClassVar = frozenset({Need.VIEWS})
+    watches_itself: ClassVar = True
     look: ClassVar = Look("#7A1FA2", "cross")
     equation: ClassVar = """
         L = mean E(v) + c · mean −Σ_k q_k log p(v)_k − d · H(mean p(v)),        v: image x and mirror image x̄
@@ -62,11 +63,10 @@ class Infuse(Method[TrustState]):
         if not self.repeats(state, x):
             state.look(images, logits.detach()[: len(images)])
         if images is x:
-            views = logits.detach().chunk(1 + self.mirror)
-            answer = mean_answer(views) if state.trusted == "batch" else self.predict(state, x)
+            by_batch = state.trusted == "batch"
+            answer = mean_answer(logits.detach().chunk(1 + self.mirror)) if by_batch else self.predict(state, x)
         if state.uneven:
-            note = "too few classes in the batch to learn from; only the statistics of the stream took it in"
-            return Step(answer, used=0, moved=False, note=note)
+            return Step(answer, used=0, moved=False, note="too few classes to learn from; only statistics took it in")
         loss = self.loss(logits)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)

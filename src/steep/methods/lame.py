@@ -24,6 +24,7 @@ class Lame(Method[State]):
     name: ClassVar = "lame"
     paper: ClassVar = "Boudiaf et al., Parameter-free online test-time adaptation, 2022, arXiv:2201.05718"
     predicts: ClassVar[Moment] = "before"
+    enough: ClassVar = 1
     needs: ClassVar = frozenset({Need.FEATURES})
     moves: ClassVar = False
     look: ClassVar = Look("#B15928", "square")

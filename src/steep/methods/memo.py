@@ -35,6 +35,7 @@ class Memo(Method[MemoState]):
     name: ClassVar = "memo"
     paper: ClassVar = "Zhang et al., MEMO: test time robustness via adaptation and augmentation, 2022, arXiv:2110.09506"
     predicts: ClassVar[Moment] = "before"
+    enough: ClassVar = 1
     needs: ClassVar = frozenset({Need.VIEWS})
     moves: ClassVar = False
     memory_advice: ClassVar = "`copies`"

@@ -37,6 +37,7 @@ class Rotta(Method[RottaState]):
     name: ClassVar = "rotta"
     paper: ClassVar = "Yuan et al., Robust test-time adaptation in dynamic scenarios, 2023, arXiv:2303.13899"
     predicts: ClassVar[Moment] = "before"
+    enough: ClassVar = 1
     needs: ClassVar = frozenset({Need.VIEWS, Need.TEACHER})
     look: ClassVar = Look("#2166AC", "diamond")
     equation: ClassVar = """

@@ -32,6 +32,7 @@ class T3A(Method[T3AState]):
     name: ClassVar = "t3a"
     paper: ClassVar = "Iwasawa and Matsuo, Test-time classifier adjustment module …, 2021, NeurIPS"
     predicts: ClassVar[Moment] = "after"
+    enough: ClassVar = 1
     memory_advice: ClassVar = "`supports`"
     needs: ClassVar = frozenset({Need.FEATURES})
     look: ClassVar = Look("#4D4D9F", "cross")

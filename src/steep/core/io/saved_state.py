@@ -36,8 +36,11 @@ def check_field(where: str, current: Any, saved: Any) -> None:
     elif hasattr(current, "restore"):
         if not isinstance(saved, Mapping):
             raise _refusal(where, "what its snapshot() gave", saved)
-    elif current is None or current == []:
+    elif current is None:
         _check_new(where, saved)
+    elif current == []:
+        if not isinstance(saved, list) or not all(isinstance(value, Tensor) for value in saved):
+            raise _refusal(where, "tensors", saved)
     else:
         _check_leaf(where, current, saved)
 
@@ -102,8 +105,8 @@ def _check_leaf(where: str, current: Any, saved: Any) -> None:
     elif isinstance(current, (int, float)):
         if not isinstance(saved, (int, float)) or not math.isfinite(saved):
             raise _refusal(where, "a finite number", saved)
-        if isinstance(current, int) and not isinstance(saved, int):
-            raise _refusal(where, "a whole number", saved)
+        if type(saved) is not type(current):
+            raise _refusal(where, "a whole number" if isinstance(current, int) else "a number such as 1.0", saved)
     elif current is not None and type(saved) is not type(current):
         raise _refusal(where, f"a {type(current).__name__}", saved)
 

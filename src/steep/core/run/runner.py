@@ -1,7 +1,7 @@
 """The way of a batch: take a snapshot, do the steps, judge them, keep or undo them, answer.
 
 A batch is one transaction. Either it is adapted on and answered and `outcome` tells of it, or model, optimiser,
-generators, memories, guard and collapse monitor are as before it and `outcome` is that of the batch before: whatever
+generators, memories and guard are as before it and `outcome` is that of the batch before: whatever
 raises, where it raises, Ctrl-C included. Only `guard="off"` takes no snapshot: a step that raises leaves behind what it
 has changed so far, but `outcome` is never of half a batch.
 
@@ -21,15 +21,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steep.core.batch import mean, total
+from steep.core.batch import total
 from steep.core.classifier import copy_tensors
-from steep.core.losses import energy
 from steep.core.method import Method, State, Step
 from steep.core.report import Outcome, totals
-from steep.core.run.collapse import RESTING, CollapseMonitor
 from steep.core.run.failures import must_propagate
 from steep.core.run.graph import Graphs, Recording, Work
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
+from steep.core.run.watched import Watched, watch
 from steep.core.settings import Behaviour
 from steep.core.views import VIEWS, mean_answer
 from steep.errors import CheckpointError, GuardError, SteepWarning
@@ -90,10 +89,12 @@ class Runner:
     def __init__(
         self, method: Method[Any], state: State, behaviour: Behaviour, *, graph: bool = False, alone: bool = True
     ) -> None:
-        self.method, self.state, self.behaviour, self.alone = method, state, behaviour, alone
-        self.initial = state.snapshot()
+        self.method: Method[Any] | Watched = method
+        if behaviour.guard == "recover" and not method.watches_itself:
+            self.method, state = Watched(method, episodic=behaviour.episodic), watch(state)
+        self.state, self.behaviour, self.alone = state, behaviour, alone
+        self._begin_with(state.snapshot())
         self.graphs = Graphs(graph)
-        self.monitor = CollapseMonitor()
         self.outcome: Outcome | None = None  # of the last batch
         # mean length of healthy updates, their number, leaps in a row, steps undone: in one place, on one device
         self._numbers = torch.zeros(4, dtype=torch.float64)
@@ -111,22 +112,17 @@ class Runner:
                 self.state.restore(self.initial)
                 self.state.model.since_reset = 0
                 self._host = None  # that was of another state
-            if behaviour.guard == "recover" and self.monitor.consume_rest_batch():
-                attempts = [self._rest(x)]
-            else:
-                attempts = [self._step(x) for _ in range(behaviour.steps - 1)]
-                views = self._predict_views(x) if behaviour.predict == "before" else []
-                attempts.append(self._step(x))
+            attempts = [self._step(x) for _ in range(behaviour.steps - 1)]
+            views = self._predict_views(x) if behaviour.predict == "before" else []
+            attempts.append(self._step(x))
             steps = [attempt.step for attempt in attempts]
-            logits, event = steps[-1].logits, None
+            logits = steps[-1].logits
             if behaviour.predict == "after" and steps[-1].moved:
                 logits = self._predict(x)
             if behaviour.views:
                 logits = mean_answer([logits, *(views or self._predict_views(x))])
-            if behaviour.guard == "recover" and steps[-1].moved:
-                event = self._watch(x, steps[-1], logits)
             shared = None if self.alone else totals(steps[0].logits, logits)
-            self.outcome = Outcome(steps, logits, self._numbers[3], event, attempts[-1].verdict, shared)
+            self.outcome = Outcome(steps, logits, self._numbers[3], attempts[-1].verdict, shared)
             self.state.model.batches += 1
             self.state.model.since_reset += 1
             return self.outcome
@@ -170,7 +166,7 @@ class Runner:
         if x.device.type != "mps":  # which has no float64
             self._numbers = self._numbers.to(x.device)
         self._undo, self._host = [], None if self.behaviour.guard == "off" else HostSnapshot(self.state)
-        host, monitor, outcome = self._host, dict(vars(self.monitor)), self.outcome
+        host, outcome = self._host, self.outcome
         answered = self.state.model.since_reset
         try:
             yield
@@ -181,7 +177,6 @@ class Runner:
             if host is not None:
                 host.revert(self.state)
             self.state.model.forget_gradients()  # the next step would add to them
-            vars(self.monitor).update(monitor)
             self.state.model.since_reset = answered
             self.outcome, self._pending = outcome, None
             if isinstance(error, GuardError):  # a verdict and no accident: it counts
@@ -198,10 +193,6 @@ class Runner:
 
     def _before(self) -> Before:
         return Before(DeviceSnapshot(self.state), self._numbers, self._numbers.clone())
-
-    def _rest(self, x: Tensor) -> Attempt:
-        self._take_snapshot()
-        return Attempt(Step(self.method.predict(self.state, x), used=0, moved=False, note=RESTING))
 
     def _step(self, x: Tensor) -> Attempt:
         """Do one step of the method, or none: a harmful one leaves no trace but its report."""
@@ -222,7 +213,7 @@ class Runner:
         if attempt.verdict is None:
             return attempt
         if attempt.undone and guard != "raise":  # the host need not know yet
-            self._pending = None if host.empty else (host, attempt)
+            self._pending = None if host.still_holds(self.state) else (host, attempt)
             return attempt
         if not attempt.verdict.any():
             return attempt
@@ -344,16 +335,6 @@ class Runner:
                 stacklevel=3,
             )
 
-    def _watch(self, x: Tensor, step: Step, logits: Tensor) -> str | None:
-        """Let the collapse monitor see the answer; it may bring an earlier state back."""
-        if self.monitor.wants_source_answer:
-            self.monitor.ask_source_model(self.method, self.state, self.initial, x, alone=self.alone)
-        gap = None if step.energy_samples is None else mean(energy(step.logits)) - step.energy_samples
-        if not self.monitor.add_answer(logits, gap):
-            return None
-        self.settle()  # the step must be over before the state is copied or replaced
-        return self.monitor.look(self.state, self.initial)
-
     def why_undone(self) -> str | None:
         """Say why the last step was undone, if it was. This waits for the device."""
         self.settle()
@@ -364,7 +345,6 @@ class Runner:
         self.state.restore(self.initial)
         self.state.model.since_reset = 0
         self._numbers.zero_()  # in its place: a recorded graph writes there
-        self.monitor.forget()
         self.outcome = self._pending = None
         self._warned = False
 
@@ -373,7 +353,6 @@ class Runner:
         self.settle()
         return {
             "guard": {"usual": self._numbers.to("cpu", copy=True)},
-            "watch": copy_tensors(self.monitor.snapshot()),
             "initial": copy_tensors(self.initial),
             "state": self.state.snapshot(),
             "since_reset": self.state.model.since_reset,
@@ -387,23 +366,29 @@ class Runner:
         except BaseException:
             self._load(before)
             raise
-        self.initial = copy_tensors(dict(saved["initial"]))
+        self._begin_with(copy_tensors(dict(saved["initial"])))
         self.outcome = None
+
+    def _begin_with(self, initial: dict[str, Any]) -> None:
+        self.initial = initial
+        if isinstance(self.method, Watched):
+            self.method.initial = initial
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         for name in ("initial", "state"):
             self.state.check(saved[name], self.initial)
+        for name, value in self.initial.items():
+            if value == [] and saved["initial"][name] != []:
+                raise CheckpointError(f"state: initial: expected no {name} before the first batch, got some")
         numbers = saved["guard"]["usual"]
         if not isinstance(numbers, Tensor) or numbers.shape != self._numbers.shape or not bool((numbers >= 0).all()):
             raise CheckpointError("state: guard: expected four numbers of at least 0, got something else")
-        self.monitor.check_saved(saved["watch"], self.state, self.initial)
         answered = saved.get("since_reset", 0)  # older states have none
         if type(answered) is not int or answered < 0:
             raise CheckpointError(f"state: since_reset: expected a whole number of at least 0, got {answered!r}")
         self.state.restore(saved["initial"])  # shows that a later reset() will find what it needs
         self.state.restore(saved["state"])
         self._numbers.copy_(numbers)
-        self.monitor.restore(copy_tensors(dict(saved["watch"])))
         self.state.model.since_reset = answered
         self._pending = None
 

@@ -8,7 +8,9 @@ are apart because a recorded graph repeats the one and not the other. To undo a 
 from __future__ import annotations
 
 import copy
+import operator
 from dataclasses import fields
+from types import NoneType
 from typing import Any, Self
 
 import torch
@@ -87,7 +89,10 @@ class HostSnapshot:
     def __init__(self, state: State) -> None:
         self.parts = {name: _host_part(value) for name, value in parts(state).items()}
         self.slots = state.model.slots()
-        self.empty = all(map(_is_on_device, parts(state).values()))  # nothing to undo beside the tensors' values
+
+    def still_holds(self, state: State) -> bool:
+        """Whether nothing has to be undone on the host, besides the tensors' values on the device."""
+        return all(_is_on_device(value) or _is_same(self.parts[name], value) for name, value in parts(state).items())
 
     def revert(self, state: State) -> None:
         """Undo what happened on the host since."""
@@ -156,6 +161,13 @@ def _is_on_device(value: Any) -> bool:
     if isinstance(value, list):
         return all(isinstance(t, Tensor) for t in value)
     return isinstance(value, (Classifier, Tensor))
+
+
+def _is_same(saved: Any, value: Any) -> bool:
+    """Whether a plain value, or a list of whatever it may be, is the one that was kept."""
+    if isinstance(value, list):
+        return len(saved) == len(value) and all(map(operator.is_, saved, value))
+    return isinstance(value, (bool, int, float, str, NoneType)) and saved == value
 
 
 _Group = tuple[torch.device, torch.dtype]

@@ -1,0 +1,179 @@
+"""guard="recover": the source model beside the method, small batches, few classes, and a method that gets lost."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from test_guard import MOVING, QUICK, Prism, Wrecker, rainbow
+
+import steep
+from contract import identical
+from steep.core.run import watched
+from steep.core.run.snapshot import tensors
+from steep.methods.tent import Tent
+
+NEVER_GATHERS = [name for name in MOVING if steep.METHODS[name].enough == 1]
+
+
+class Smash(Tent):
+    """Every step ruins the model at once, by a finite and ordinary amount: all images are of the last class."""
+
+    def step(self, state, x):
+        done = super().step(state, x)
+        with torch.no_grad():
+            state.model.net.norm.bias[4] = 10.0
+        return done
+
+
+def played(adapter: steep.Adapter, batches: int) -> tuple[list[float], list[int], list[int]]:
+    """Accuracy of every batch; where it recovered; where it rested."""
+    right, events, rests = [], [], []
+    for s in range(batches):
+        x, labels = rainbow(s)
+        right.append(float((adapter(x).argmax(dim=1) == labels).float().mean()))
+        if adapter.last.note:
+            assert "recovered the source model: the answers use" in adapter.last.note
+            events.append(s)
+        if adapter.last.skipped == watched.RESTING:
+            rests.append(s)
+            assert adapter.raw.verdict is None  # no step, nothing to judge
+    return right, events, rests
+
+
+def one_class(label: int, seed: int) -> torch.Tensor:
+    """Sixty images of one class."""
+    parts = [x[labels == label] for x, labels in map(rainbow, range(1000 * seed, 1000 * seed + 5))]
+    return torch.cat(parts)
+
+
+def test_it_is_the_default():
+    code = "import steep; print(steep.adapt.__kwdefaults__['guard'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "recover"
+
+
+@pytest.mark.parametrize("options", [{}, {"predict": "after"}, {"steps": 2}])
+def test_a_model_that_is_lost_at_once_never_answers(options):
+    lost, _, _ = played(steep.adapt(Prism(), Smash(), **options), 10)
+    assert sum(lost[1:]) / 9 < 0.3
+    right, events, rests = played(steep.adapt(Prism(), Smash(), guard="recover", **options), 40)
+    assert events[0] == 0
+    assert min(right) > 0.9  # all of them are the source model's
+    lengths = [after - before - 1 for before, after in itertools.pairwise(events)]
+    assert lengths == sorted(lengths)  # it rests longer each time
+    assert lengths[-1] >= 4 * max(1, lengths[0])
+    assert {*range(40)} == {*events} | {*rests}
+
+
+def test_an_episode_that_is_lost_is_answered_by_the_source_model():
+    right, events, _ = played(steep.adapt(Prism(), Smash(), guard="recover", episodic=True, predict="after"), 5)
+    assert events == [*range(5)]
+    assert min(right) > 0.9
+
+
+def test_a_slow_collapse_is_noticed():
+    lost, kept = (played(steep.adapt(Prism(), Wrecker(), guard=g), 120) for g in ("skip", "recover"))
+    assert sum(lost[0]) / 120 < 0.6
+    assert sum(kept[0]) / 120 > 0.8
+    assert kept[1]
+
+
+def test_small_batches_are_answered_at_once_and_learned_from_together():
+    adapter, plain = steep.adapt(Prism(), "tent", guard="recover", lr=0.01), steep.adapt(Prism(), "tent", lr=0.01)
+    x, _ = rainbow(0)
+    start = adapter.state_dict()["state"]["model"]
+    for i, part in enumerate(x.split(12)):
+        assert adapter(part).shape == (12, 5)
+        waits = i < 4
+        assert adapter.last.skipped == (watched.WAITING if waits else None)
+        assert identical(adapter.state_dict()["state"]["model"], start) == waits
+    assert adapter.last.used == 60
+    plain(x)
+    assert identical(adapter.state_dict()["state"]["model"], plain.state_dict()["state"]["model"])
+
+
+@pytest.mark.parametrize("method", NEVER_GATHERS)
+def test_a_method_for_small_batches_learns_from_each(method):
+    watched_one, plain = (steep.adapt(Prism(), method, guard=g, **QUICK.get(method, {})) for g in ("recover", "skip"))
+    for part in rainbow(0)[0].split(12):
+        assert torch.equal(watched_one(part), plain(part))
+        assert watched_one.last.skipped == plain.last.skipped
+
+
+@pytest.mark.parametrize("method", ["bn", "tent", "energy"])
+@pytest.mark.parametrize("size", [60, 20])
+def test_a_batch_of_one_class_is_known_by_the_stream_before_it(method, size):
+    """By itself such a batch seems to hold all classes."""
+    right = {}
+    for guard in ("skip", "recover"):
+        adapter = steep.adapt(Prism(), method, guard=guard)
+        for s in range(8):
+            for part in rainbow(s)[0].split(size):
+                adapter(part)
+        hits = []
+        for s in range(10):
+            label = s % 5
+            hits += [(adapter(part).argmax(dim=1) == label).float().mean() for part in one_class(label, s).split(size)]
+        right[guard] = float(torch.stack(hits).mean())
+    assert right["skip"] < 0.7
+    assert right["recover"] > 0.95
+
+
+def test_where_nothing_has_shifted_the_source_model_answers():
+    model = Prism()
+    x = torch.cat([rainbow(s)[0] for s in range(5)])
+    model.norm.running_mean, model.norm.running_var = x.mean(dim=(0, 2, 3)), x.var(dim=(0, 2, 3))
+    model.head.weight.data *= 4  # it is sure
+    adapter = steep.adapt(model, "bn", guard="recover")
+    for s in range(8):
+        part = rainbow(s)[0][:50]
+        part = part[torch.arange(50) % 5 != s % 5]  # one class is missing, which shifts the batch's statistics
+        part = torch.cat([part, part[:10]])
+        answer = adapter(part)
+        assert torch.allclose(answer, model.eval()(part), atol=1e-5)
+
+
+def test_looks_cost_four_passes_each():
+    model, calls = Prism(), {}
+    for guard in ("skip", "recover"):
+        adapter, passes = steep.adapt(model, "tent", guard=guard), []
+        adapter.model.register_forward_hook(lambda *_, passes=passes: passes.append(1))
+        played(adapter, 32)
+        calls[guard] = len(passes)
+    looks = {*range(watched.FIRST), *range(0, 32, watched.EVERY)}
+    # the source model by three kinds of statistics, and the method after its step
+    assert calls["recover"] == calls["skip"] + 4 * len(looks)
+
+
+@pytest.mark.parametrize("size", [60, 12])
+def test_it_goes_on_from_a_file_or_a_copy_in_the_middle_of_it_all(size, tmp_path):
+    batches = [part for s in range(40) for part in rainbow(s)[0].split(size)][:60]
+    make = lambda: steep.adapt(Prism(), Smash(), guard="recover")  # noqa: E731
+    straight = make()
+    answers = [straight(x) for x in batches]
+    for stop in (1, 5, 13):
+        stopped = make()
+        for x in batches[:stop]:
+            stopped(x)
+        stopped.save(tmp_path / "state")
+        resumed = make()
+        resumed.load_state_dict(steep.core.io.saving.load(tmp_path / "state"))
+        for other in (resumed, copy.deepcopy(stopped)):
+            assert all(torch.equal(other(x), answer) for x, answer in zip(batches[stop:], answers[stop:], strict=True))
+    straight.reset()
+    assert all(torch.equal(straight(x), answer) for x, answer in zip(batches, answers, strict=True))
+
+
+def test_a_watched_adapter_can_be_pickled():
+    adapter = steep.adapt(Prism(), "tent", guard="recover")
+    for s in range(3):
+        adapter(rainbow(s)[0])
+    twin = pickle.loads(pickle.dumps(adapter))
+    assert torch.equal(twin(rainbow(3)[0]), adapter(rainbow(3)[0]))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(twin._state), tensors(adapter._state), strict=True))
