@@ -73,7 +73,7 @@ class Worker(threading.Thread):
             if (method := self.adapter.method.name) != settings.method:
                 raise CheckpointError(f"{self.state}: expected {settings.method}, got {method}. Move the file away")
         else:
-            self.adapter = steep.adapt(self.source, settings.method, guard="recover")
+            self.adapter = steep.adapt(self.source, settings.method)
         self.monitor = Monitor(self.classes)
         self.adapter.callbacks.append(self.monitor)
         self.batches = self.resumed_at = self.saved_at = self.adapter.state_dict()["since_reset"]
