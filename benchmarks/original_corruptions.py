@@ -2,9 +2,9 @@
 
 `benchmarks/corruptions.py --against-original` measures steep against this, and the golden tests at 224 pixels compare
 the two. Written from a description of the script (hendrycks/robustness, make_imagenet_c.py), sharing nothing with
-steep. Where the script calls OpenCV or ImageMagick the fastest way SciPy has is taken; writing and reading PNGs on the
-way to ImageMagick and opening a frost file for every picture, which the script does, are left out. So it is no slower
-than the script. Random numbers come from `draws`, which has the methods of `Draws`.
+steep. Where the script calls OpenCV or ImageMagick, NumPy and SciPy do the work; writing and reading PNGs on the way to
+ImageMagick and opening a frost file for every picture, which the script does, are left out.
+Random numbers come from `draws`, which has the methods of `Draws`.
 """
 
 from __future__ import annotations
