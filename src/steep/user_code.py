@@ -10,8 +10,9 @@ import importlib.util
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from steep.errors import InputError, SteepError, unknown
@@ -33,6 +34,13 @@ def split(reference: str) -> tuple[Path, str] | None:
     return (Path(file).expanduser(), name) if file.endswith(".py") else None
 
 
+class _AsItIsNow(SourceFileLoader):
+    """Runs a file's text, never its cached bytecode: that of an earlier text may have the same size and second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 @contextlib.contextmanager
 def opened(path: Path, what: str) -> Iterator[ModuleType]:
     """Run a file and give its module; inside, imports find the files beside it.
@@ -44,10 +52,11 @@ def opened(path: Path, what: str) -> Iterator[ModuleType]:
     if not path.is_file():
         raise InputError(f"{what}: no file {path}")
     name = f"steep_user_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    loader, folder = _AsItIsNow(name, str(path)), str(path.parent.absolute())
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None:
         raise InputError(f"{what}: expected a Python file, got {path.name}")
-    module, loader, folder = importlib.util.module_from_spec(spec), spec.loader, str(path.parent.absolute())
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by its name
     sys.path.insert(0, folder)
     try:

@@ -12,7 +12,7 @@ import steep
 
 def test_a_dozen_names_each_with_an_example():
     names = [name for name in steep.__all__ if name != "__version__"]
-    assert len(names) <= 13
+    assert len(names) <= 14  # ten things to call, four modules
     for name in names:
         thing = getattr(steep, name)
         described = inspect.isfunction(thing) or inspect.isclass(thing) or inspect.ismodule(thing)

@@ -206,7 +206,7 @@ def test_a_method_without_declarations_is_one(recipe: str) -> None:
         paper: ClassVar = "–"
         predicts: ClassVar = "before"
         init, step = Tent.init, Tent.step  # type: ignore[assignment]
-        lr, params, statistics, loss = 1e-3, "norm", "batch", "entropy"
+        lr, optimizer, params, statistics, loss = 1e-3, "adam", "norm", "batch", "entropy"
 
     methods.register(Plain)
     assert steep.adapt(net(), "plain")(torch.rand(20, 3, 8, 8)).shape == (20, 5)
