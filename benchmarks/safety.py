@@ -111,6 +111,7 @@ def main() -> None:
     parser.add_argument("--guards", default="recover")
     parser.add_argument("--only", default="", help="a part of the stream's name")
     parser.add_argument("--each", type=int, default=EACH, help="images of each weather")
+    parser.add_argument("--precision", default="float32")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     model = steep.models.build("wrn-40-2", 10)
@@ -122,11 +123,10 @@ def main() -> None:
             continue
         for method in arguments.methods.split(","):
             for guard in arguments.guards.split(","):
-                row = run(stream, model, method, guard=guard)
-                append(
-                    arguments.out,
-                    {"stream": name, "method": method, "guard": guard, **row, **provenance.stamp(arguments.device)},
-                )
+                row = run(stream, model, method, guard=guard, precision=arguments.precision)
+                about = {"stream": name, "batch": stream.batch, "method": method, "guard": guard}
+                about["precision"] = arguments.precision
+                append(arguments.out, {**about, **row, **provenance.stamp(arguments.device)})
                 print(
                     f"{name:40} {method:9} {guard:8} {row['accuracy']:.4f} {row['seconds']} {row['notes']}",
                     flush=True,

@@ -67,8 +67,10 @@ class Graphs:
         """
         if not self.enabled or not x.is_cuda or not self._lists_all(state):
             return None
-        # the caller's autocast is recorded too
-        key = name, x.shape, x.dtype, torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        # the caller's autocast is recorded too, and so is what a switch of the state decides
+        context = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        switches = tuple(value for value in parts(state).values() if isinstance(value, (bool, str)))
+        key = name, x.shape, x.dtype, context, switches
         recording, addresses = self.recordings.get(key), _addresses(state, reads_model_only)
         if recording is not None and recording.addresses != addresses:
             # all of them: they share memory, which is safe only while they are replayed in the order of recording

@@ -13,6 +13,7 @@ Batches that are too small for the method are answered at once, and learned from
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -38,6 +39,7 @@ NEWEST = 0.05  # least share of the newest look in them
 
 # When the source model is trusted. Chosen on the four extra corruptions of CIFAR-10-C and CIFAR-100-C, severities 2 and
 # 5, WRN-28-10, with even, uneven and sorted classes: in 58 streams never more than 1.2 points below the source model.
+# PRIOR, and that few classes must be surer by SURER_THAN_BATCH, also on WRN-40-2: results/tried/guard-prior-cpu.jsonl.
 SURER_THAN_BATCH, AGREES_WITH_BATCH = 0.9, 0.75  # times the uncertainty at most, share of the images at least
 SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5  # where a batch has few classes: the stream's statistics lag behind
 
@@ -50,6 +52,13 @@ NOTHING = [-1.0] * 5  # no look has been taken yet
 WAITING = "waiting for more images"
 FEW_CLASSES = "too few classes in the batch to learn from"
 RESTING = "resting: adapting had led the model astray"
+ANSWERS_BY = {
+    "source": "answers as the source model, which is surer here",
+    "stream": "answers by the statistics of the stream: a batch holds too few classes",
+    "batch": "answers as adapted again",
+}
+
+_log = logging.getLogger("steep")
 
 
 @dataclass
@@ -107,27 +116,47 @@ class Watched:
         self.method = method
         self.gathers = not episodic  # else there is no batch before
         self.initial: Mapping[str, Any] = {}  # what a lost state goes back to
+        self.reported: set[str] = set()  # what a warning has told of
 
     def step(self, state: Any, x: Tensor) -> Step:
         """Do a step of the method, if the images are enough and the source model does not speak against it."""
         if self.repeats(state, x):
             return self.method.step(state, x)
         if size(x) >= FULL or not self.gathers:
-            reference = _look(state, x)
+            reference, change = self._look(state, x)
             step = self._judged(state, self._learn(state, x), x, reference)
-            return step if state.watch_trusted == "batch" else step._replace(logits=self.predict(state, x))
+            step = step if state.watch_trusted == "batch" else step._replace(logits=self.predict(state, x))
+            return _with_note(step, change)
         at_once = size(x) >= self.method.enough
         step = self._learn(state, x) if at_once else Step(self.predict(state, x), used=0, moved=False, note=WAITING)
+        if not at_once:
+            self._report(f"batches of fewer than {self.method.enough} images are answered at once and gathered to learn")
         images = _gather(state, x, step.logits)
         if images is None:
             return step
         with dealt_out(images) as part:
-            reference = _look(state, part)
+            reference, change = self._look(state, part)
             if not at_once:
                 step = self._learn(state, part)
                 step = step._replace(used=size(part) if step.used is None else step.used)
             step = self._judged(state, step, part, reference)
-        return step if at_once and not step.leap else step._replace(logits=self.predict(state, x))
+        step = step if at_once and not step.leap else step._replace(logits=self.predict(state, x))
+        return _with_note(step, change)
+
+    def _look(self, state: Any, x: Tensor) -> tuple[Tensor, str | None]:
+        """Ask the source model; say whose answers are given from now on, if that is new."""
+        before = "batch" if state.watch_recent == NOTHING else state.watch_trusted
+        reference = _look(state, x)
+        if state.watch_trusted == before:
+            return reference, None
+        change = ANSWERS_BY[state.watch_trusted]
+        self._report(change)
+        return reference, change
+
+    def _report(self, what: str) -> None:
+        """Write a line to the log: a warning the first time, which is seen where nobody has set up a log."""
+        _log.log(logging.INFO if what in self.reported else logging.WARNING, "%s: %s", self.method.name, what)
+        self.reported.add(what)
 
     def _learn(self, state: Any, x: Tensor) -> Step:
         if not state.watch_uneven and state.watch_rest <= 0:
@@ -145,6 +174,7 @@ class Watched:
             state.watch_healthy += 1
             return step
         self._recover(state)
+        _log.warning("%s: recovered the source model: %s", self.method.name, reason)
         return step._replace(logits=self.predict(state, x), leap=True, note=f"recovered the source model: {reason}")
 
     @torch.no_grad()
@@ -183,6 +213,10 @@ class Watched:
         due = state.watch_healthy < FIRST or state.model.since_reset % EVERY == 0
         wrong = state.watch_trusted != "batch" or state.watch_uneven or state.watch_rest > 0
         return (size(x) >= FULL or not self.gathers) and not due and not wrong and self.method.repeats(state, x)
+
+
+def _with_note(step: Step, change: str | None) -> Step:
+    return step if change is None else step._replace(note=f"{step.note}; {change}" if step.note else change)
 
 
 def _by_batch(state: Any) -> bool:
@@ -238,7 +272,7 @@ def _look(state: Any, x: Tensor) -> Tensor:
     numbers = [uncertainty(by_source), uncertainty(by_batch), uncertainty(by_stream)]
     numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream), variety(by_batch), variety(by_stream)]
     *now, all_classes, few_classes = torch.stack(numbers).tolist()
-    state.watch_uneven = now[2] < now[1] and all_classes - few_classes > UNEVEN
+    state.watch_uneven = now[2] < SURER_THAN_BATCH * now[1] and all_classes - few_classes > UNEVEN
     earlier = now if state.watch_recent == NOTHING else state.watch_recent
     state.watch_recent = [(before + new) / 2 for before, new in zip(earlier, now, strict=True)]
     source, batch, stream, with_batch, with_stream = state.watch_recent
