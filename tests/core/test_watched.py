@@ -177,3 +177,48 @@ def test_a_watched_adapter_can_be_pickled():
     twin = pickle.loads(pickle.dumps(adapter))
     assert torch.equal(twin(rainbow(3)[0]), adapter(rainbow(3)[0]))
     assert all(torch.equal(a, b) for a, b in zip(tensors(twin._state), tensors(adapter._state), strict=True))
+
+
+@pytest.mark.parametrize("method", ["tent", "bn", "infuse", "auto"])
+@pytest.mark.parametrize("size", [60, 12])
+def test_blank_frames_are_answered_and_teach_nothing(method, size):
+    """A dark or a dead camera: by batch statistics such frames would spoil the answers to all others."""
+    adapter, never_saw_them = (steep.adapt(Prism(), method, guard="recover") for _ in range(2))
+    blank = torch.tensor([0.0, 0.5, 1.0]).repeat(size // 3).view(-1, 1, 1, 1)
+    for s in range(6):
+        for x in rainbow(s)[0].split(size):
+            both = torch.stack([blank.expand_as(x), x], dim=1).flatten(0, 1)
+            answers = adapter(both)
+            assert torch.equal(answers[1::2], never_saw_them(x))
+            assert answers[::2].isfinite().all()
+            assert adapter.last == never_saw_them.last
+    assert identical(adapter.state_dict()["state"], never_saw_them.state_dict()["state"])
+    assert adapter(blank.expand_as(x)).isfinite().all()
+    assert adapter.last.skipped == "no good image in the batch"
+    assert identical(adapter.state_dict()["state"], never_saw_them.state_dict()["state"])
+
+
+def test_blank_frames_count_where_the_method_is_to_be_as_published():
+    plain, expected = (steep.adapt(Prism(), "bn", guard="skip") for _ in range(2))
+    x = rainbow(0)[0]
+    dark = torch.cat([x, torch.zeros_like(x)])
+    assert not torch.equal(plain(dark)[: len(x)], expected(x))
+
+
+def test_among_blank_frames_a_bad_one_is_still_refused_or_answered_with_nan():
+    x = rainbow(0)[0].clone()
+    x[3], x[5] = 0.5, float("nan")
+    with pytest.raises(steep.errors.InputError, match="1 of 60 images"):
+        steep.adapt(Prism(), "bn", guard="recover")(x)
+    answers = steep.adapt(Prism(), "bn", guard="recover", bad_images="nan")(x)
+    assert answers.isnan().any(dim=1).nonzero().flatten().tolist() == [5]
+
+
+def test_what_is_done_is_said_once(caplog):
+    adapter = steep.adapt(Prism(), "tent", guard="recover")
+    for s in range(8):
+        for part in rainbow(s)[0].split(12):
+            adapter(part)
+    told = [record.getMessage() for record in caplog.records]
+    assert len([line for line in told if "gathered to learn" in line and line.startswith("tent: ")]) == 1
+    assert caplog.records[0].levelname == "WARNING"

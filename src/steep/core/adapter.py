@@ -14,11 +14,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from steep.core.batch import spread
-from steep.core.classifier import Classifier, SourceModel
+from steep.core.batch import alone, spread
+from steep.core.classifier import FAR, Classifier, SourceModel
 from steep.core.dist import agreement
 from steep.core.dist.group import Group, join, within
 from steep.core.io import arguments, export, images, saving
+from steep.core.io.feed import blank
 from steep.core.method import Method, State
 from steep.core.report import Outcome, Report
 from steep.core.run.contexts import fresh_casts, grads, kernels
@@ -113,16 +114,16 @@ class Adapter:
     def peek(self, x: Any, view: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Answer images, or a view of them, without adapting: model and `last` stay. Alone, not in a group."""
         with self._lock, grads(), fresh_casts(), kernels(self._fast, self.behaviour.deterministic):
-            images = self._state.model.check_images(x, keep_bad=False)[0]
+            images = self._state.model.check_images(x)[0]
             return self._runner.peek(images if view is None else view(images)).clone()
 
     def _answer(self, x: Tensor) -> Tensor:
-        """Adapt on the good images of a batch and answer them; the others get NaN."""
-        x, good = self._state.model.check_images(x, keep_bad=self._keeps_bad)
+        """Adapt on the good images of a batch and answer them; bad ones get NaN."""
+        x, good = self._state.model.check_images(x, **self._keep)
         if good is None:
             return self._run(x).logits
         outcome = self._run(x[good]) if good.any() else self._answer_none(x)
-        return spread(outcome.logits, good)
+        return self._answer_blank(spread(outcome.logits, good), x, good)
 
     def _run(self, x: Tensor) -> Outcome:
         try:
@@ -144,8 +145,8 @@ class Adapter:
                 self._state.model,
                 self._shapes,
                 0 if self._same else self._fingerprint(),
-                keep_bad=self._keeps_bad,
                 pieces=self._answers_in_pieces,
+                **self._keep,
             )
             self._same = True
             if not part.fits:
@@ -155,7 +156,17 @@ class Adapter:
             else:
                 with within(part.scope):
                     outcome = self._runner.run(part.x)
-        return spread(outcome.logits, part.good)
+            return self._answer_blank(spread(outcome.logits, part.good), part.all, part.good)
+
+    def _answer_blank(self, logits: Tensor, x: Tensor, good: Tensor) -> Tensor:
+        """Answer blank images, which teach nothing; batch statistics of them would spoil those of the others."""
+        if good.all():
+            return logits
+        where = ~good & blank(x) & (x.flatten(1)[:, 0].abs() <= FAR)
+        if where.any():
+            with alone(), images.explain_forward_error(x):
+                logits[where] = self._runner.peek(x[where])
+        return logits
 
     def _answer_none(self, x: Tensor) -> Outcome:
         with images.explain_forward_error(x):  # only the model knows the number of classes
@@ -170,8 +181,9 @@ class Adapter:
         return self._runner.answer(x, note, pieces=2)
 
     @property
-    def _keeps_bad(self) -> bool:
-        return self.behaviour.bad_images == "nan"
+    def _keep(self) -> dict[str, bool]:
+        """Which images of a batch are left out of it, and which refuse it."""
+        return {"keep_bad": self.behaviour.bad_images == "nan", "leave_out_blank": self._runner.compares_with_source}
 
     @property
     def _answers_in_pieces(self) -> bool:
@@ -258,7 +270,7 @@ class Adapter:
         with self._lock, grads():
             self._runner.settle()
             export.warn_if_inexact(self.method, self.behaviour.views)
-            return export.merged(self._state.model, images, keep_bad=self._keeps_bad)
+            return export.merged(self._state.model, images, **self._keep)
 
     def train(self, mode: bool = True) -> Self:
         """Do nothing: an adapter is always ready to adapt, and its copy of the model stays as configured."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steep.core.batch import mean, size, total
+from steep.core.batch import count, mean, size, total
 from steep.core.losses import entropy, widen
 
 
@@ -28,6 +28,12 @@ def confidence(logits: Tensor) -> Tensor:
 def agreement(one: Tensor, other: Tensor) -> Tensor:
     """Share of the images that get the same class from both."""
     return mean((one.argmax(dim=1) == other.argmax(dim=1)).float())
+
+
+def sure_and_same(one: Tensor, other: Tensor, sure: float = 0.9) -> Tensor:
+    """Count the images that both are sure of, and those of them that get the same class from both."""
+    mask = torch.minimum(widen(one).softmax(dim=1).amax(dim=1), widen(other).softmax(dim=1).amax(dim=1)) > sure
+    return torch.stack([count(mask), count(mask & (one.argmax(dim=1) == other.argmax(dim=1)))])
 
 
 def for_uneven_classes(logits: Tensor, pseudo: float = 1.0, rounds: int = 20) -> Tensor:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from steep.core import layers
 from steep.core.dist import group as distributed
-from steep.core.io.feed import as_images
+from steep.core.io.feed import as_images, blank
 from steep.core.losses import widen
 from steep.core.run.precision import arrange, half_precision, lower
 from steep.core.run.recompute import recomputed
@@ -72,11 +72,13 @@ class Classifier(nn.Module):
         self._tables: list[dict[str, Any]] = []  # of buffers, of each module
         self._counts: list[int] = []  # of the entries of each table
 
-    def check_images(self, batch: Any, *, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
+    def check_images(
+        self, batch: Any, *, keep_bad: bool = False, leave_out_blank: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
         """Refuse what is no batch of images, and bring the rest to the model's device, dtype and order of axes.
 
         The second value is None for a batch of good images. With `keep_bad`, one with bad images among them is returned
-        with a mask of the good ones instead of being refused.
+        with a mask of the good ones instead of being refused. With `leave_out_blank` blank ones are not among these.
         """
         like = self.anchor()
         plain = isinstance(batch, Tensor) and batch.dtype != torch.uint8
@@ -96,18 +98,19 @@ class Classifier(nn.Module):
             raise InputError(f"images: expected at least one, got the shape {tuple(x.shape)}")
         x = x.detach()
         good = (x.abs() <= FAR).flatten(1).all(dim=1)  # false for NaN too; on the batch's own device, before it moves
-        all_good = bool(good.all())
+        useful = good & ~blank(x) if leave_out_blank else good
+        all_useful = bool(useful.all())
         x = x.to(like.device, like.dtype)
         if x.is_inference():
             x = x.clone()  # autograd cannot save a tensor that was made under inference_mode
-        if all_good:
+        if all_useful:
             return x, None
-        if not keep_bad:
+        if not keep_bad and not bool(good.all()):
             raise InputError(
                 f"images: expected finite values within ±{FAR:g}, got NaN, Inf or more in {int((~good).sum())} of "
                 f"{len(x)} images. bad_images='nan' adapts on the others and answers NaN for these."
             )
-        return x, good.to(like.device)
+        return x, useful.to(like.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits in float32 (float64 for a float64 model)."""

@@ -176,8 +176,7 @@ class Method(abc.ABC, Generic[S]):
     moves: ClassVar[bool] = True  # False: no step changes the model, so an answer after it costs no further pass
     baseline: ClassVar[bool] = False  # True: it is the model as it came, which others are compared with
     enough: ClassVar[int] = 50  # images that a step should have; with guard="recover" smaller batches wait for the next
-    # who compares it with the source model: guard="recover", every guard ("always"), or the method itself
-    watched: ClassVar[Literal["by guard", "always", "by itself"]] = "by guard"
+    watches_itself: ClassVar[bool] = False  # True: guard="recover" need not compare it with the source model
     look: ClassVar[Look | None] = None  # in charts; None: chosen by the name
     equation: ClassVar[str] = ""  # for documentation
 

@@ -26,6 +26,7 @@ from steep.core.settings import Behaviour, Execution
 from steep.errors import InputError, SteepWarning, unknown
 from steep.methods.aea import AEA
 from steep.methods.alpha_bn import AlphaBN
+from steep.methods.auto import Auto
 from steep.methods.bn import BN
 from steep.methods.cmf import Cmf
 from steep.methods.cotta import Cotta
@@ -52,7 +53,7 @@ from steep.methods.tent import Tent
 
 _PACKAGED: tuple[type[Method[Any]], ...] = (
     *(Source, BN, AlphaBN, Lame, T3A, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
-    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Memo, Energy, AEA, TEA, TeaFast, Infuse),
+    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Memo, Energy, AEA, TEA, TeaFast, Infuse, Auto),
 )
 for _method in _PACKAGED:
     register(_method)

@@ -78,7 +78,7 @@ def fisher(model: Classifier, batches: Iterable[Any], images: int) -> list[Tenso
     if hasattr(batches, "ndim"):
         raise InputError("source: expected batches of images, got one tensor or array. Give a list of them: [x]")
     for batch in batches:
-        x, _ = model.check_images(batch, keep_bad=False)
+        x, _ = model.check_images(batch)
         logits = model(x[: images - seen])
         loss = cross_entropy(logits, logits.detach().argmax(dim=1))
         check_gradient(loss)

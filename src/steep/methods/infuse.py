@@ -67,16 +67,10 @@ class Infuse(Method[TrustState]):
             answer = mean_answer(logits.detach().chunk(1 + self.mirror)) if by_batch else self.predict(state, x)
         if state.uneven:
             return Step(answer, used=0, moved=False, note="too few classes to learn from; only statistics took it in")
-        loss = self.loss(logits)
+        loss = objective(logits, 1 + self.mirror, self.consistency, self.diversity)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)
         return Step(answer, loss=loss.detach())
-
-    def loss(self, logits: Tensor) -> Tensor:
-        """Energy + c · cross-entropy to the mean of both views − d · entropy of the mean answer."""
-        both = mean_answer(logits.detach().chunk(1 + self.mirror)).repeat(1 + self.mirror, 1)
-        agree = self.consistency * soft_cross_entropy(logits, both)
-        return mean(energy(logits) + agree) - self.diversity * variety(logits)
 
     @torch.no_grad()
     def predict(self, state: TrustState, x: Tensor) -> Tensor:
@@ -97,3 +91,9 @@ class Infuse(Method[TrustState]):
         if together > 1:
             return views + (step + 2) * (batches // together) * together / batches
         return step + 2 * len({*range(min(FIRST, batches)), *range(0, batches, self.every)}) / batches
+
+
+def objective(logits: Tensor, views: int, consistency: float, diversity: float) -> Tensor:
+    """Energy + c · cross-entropy to the mean of all views − d · entropy of the mean answer."""
+    target = mean_answer(logits.detach().chunk(views)).repeat(views, 1)
+    return mean(energy(logits) + consistency * soft_cross_entropy(logits, target)) - diversity * variety(logits)

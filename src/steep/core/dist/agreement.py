@@ -28,6 +28,7 @@ _DIMENSIONS = 4  # of an image, at most
 class Part:
     """What a rank brings to a batch that all agree on."""
 
+    all: Tensor  # its images, good or not
     x: Tensor  # its good images; none is fine too
     good: Tensor  # a mask of them among all its images
     scope: Scope
@@ -35,19 +36,20 @@ class Part:
 
 
 def reach(
-    group: Group, x: Tensor, model: Classifier, shapes_tried: set[torch.Size], same: int, *, keep_bad: bool, pieces: bool
+    group: Group, x: Tensor, model: Classifier, shapes_tried: set[torch.Size], same: int, *, pieces: bool, **keep: bool
 ) -> Part:
     """Check this rank's images and agree with the others. `same` must be the same number on all ranks.
 
-    With `pieces`, running out of memory is no error: the batch can be answered in pieces.
+    With `pieces`, running out of memory is no error: the batch can be answered in pieces. The rest is as for
+    `Classifier.check_images`.
     """
     good: Tensor | None = None
     error: Exception | None = None
     shape: tuple[int, ...] = ()
-    status = FINE
+    status, everything = FINE, x
     try:
-        x, good = _check(x, model, keep_bad)
-        shape = tuple(x.shape[1:]) if len(x) else ()
+        x, good = _check(x, model, keep)
+        everything, shape = x, tuple(x.shape[1:]) if len(x) else ()
         x = x if good is None else x[good]
         if len(x) and x.shape[1:] not in shapes_tried:
             images.probe_forward(x, model)
@@ -72,10 +74,10 @@ def reach(
     if len(shapes) > 1:
         raise InputError(f"images: expected one shape on all ranks, got {sorted(shapes)}")
     if not shape:
-        x = x.new_empty((0, *shapes.pop()))
+        everything = x = x.new_empty((0, *shapes.pop()))
     counts = tuple(row[2] for row in rows)
     good = torch.ones(len(x), dtype=torch.bool, device=x.device) if good is None else good
-    return Part(x, good, Scope(group, counts), all(row[0] == FINE for row in rows))
+    return Part(everything, x, good, Scope(group, counts), all(row[0] == FINE for row in rows))
 
 
 def fingerprint(state: State, method: Method[Any], options: Mapping[str, Any]) -> int:
@@ -87,10 +89,10 @@ def fingerprint(state: State, method: Method[Any], options: Mapping[str, Any]) -
     return crc + 1
 
 
-def _check(x: Tensor, model: Classifier, keep_bad: bool) -> tuple[Tensor, Tensor | None]:
+def _check(x: Tensor, model: Classifier, keep: Mapping[str, bool]) -> tuple[Tensor, Tensor | None]:
     if isinstance(x, Tensor) and x.ndim and len(x) == 0:  # a rank may have no image
         return model.anchor().new_empty(0), None
-    return model.check_images(x, keep_bad=keep_bad)
+    return model.check_images(x, **keep)
 
 
 def _refuse(group: Group, rows: list[list[int]], error: Exception | None) -> None:

@@ -9,7 +9,7 @@ to the batch's. So they are measured, on images that the caller gives.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,14 +30,15 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 @torch.no_grad()
-def merged(model: Classifier, images: Tensor | Iterable[Any] | None, *, keep_bad: bool = False) -> nn.Module:
+def merged(model: Classifier, images: Tensor | Iterable[Any] | None, **keep: bool) -> nn.Module:
     """Copy the adapted model into an ordinary module of the caller's class, in eval mode and without gradients.
 
-    `images` is a batch, or several, alone or as (images, labels) pairs; labels are not read.
+    `images` is a batch, or several, alone or as (images, labels) pairs; labels are not read. The rest is as for
+    `Classifier.check_images`.
     """
     twin = copy_model(model)
     layers = [layer for layer in batch_norms(twin.net) if mixing_of(layer) and layer.running_mean is not None]
-    answers = _measure(twin, layers, images, keep_bad) if layers else []
+    answers = _measure(twin, layers, images, keep) if layers else []
     net = twin.net
     use_source_statistics(net)
     for module in net.modules():
@@ -71,7 +72,7 @@ def warn_if_inexact(method: Method[Any], views: str | None) -> None:
 
 
 def _measure(
-    model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Any] | None, keep_bad: bool
+    model: Classifier, layers: list[_BatchNorm], images: Tensor | Iterable[Any] | None, keep: Mapping[str, bool]
 ) -> list[tuple[Tensor, Tensor]]:
     """Put into the running statistics what the layers normalise these images by; give the first batches and answers.
 
@@ -89,7 +90,7 @@ def _measure(
     answers: list[tuple[Tensor, Tensor]] = []
     model.compile_forward = False  # a compiled forward tells nothing
     for batch in [images] if isinstance(images, (Tensor, np.ndarray)) else images:
-        x, good = model.check_images(batch, keep_bad=keep_bad)
+        x, good = model.check_images(batch, **keep)
         x = x if good is None else x[good]
         if not len(x):
             continue

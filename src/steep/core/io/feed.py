@@ -80,3 +80,13 @@ def _channels_second(x: Tensor, net: nn.Module) -> Tensor:
             f"where its channels are. If they are last: {PERMUTE}"
         )
     return x
+
+
+def blank(x: Tensor) -> Tensor:
+    """Mask the images (B,) whose every channel has one value alone: frames of a dark or a dead camera.
+
+    >>> blank(torch.stack([torch.zeros(3, 2, 2), torch.eye(2).expand(3, 2, 2)])).tolist()
+    [True, False]
+    """
+    low, high = x.flatten(2).aminmax(dim=2)
+    return (low == high).all(dim=1) & (x[0, 0].numel() > 1)

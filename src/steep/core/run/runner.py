@@ -90,7 +90,7 @@ class Runner:
         self, method: Method[Any], state: State, behaviour: Behaviour, *, graph: bool = False, alone: bool = True
     ) -> None:
         self.method: Method[Any] | Watched = method
-        if method.watched == "always" or (method.watched == "by guard" and behaviour.guard == "recover"):
+        if behaviour.guard == "recover" and not method.watches_itself:
             self.method, state = Watched(method, episodic=behaviour.episodic), watch(state)
         self.state, self.behaviour, self.alone = state, behaviour, alone
         self._begin_with(state.snapshot())
@@ -102,6 +102,11 @@ class Runner:
         self._undo: list[Before | Replay] = []  # what brings the device back to before the batch, last step last
         self._pending: tuple[HostSnapshot, Attempt] | None = None  # a step whose verdict the host has yet to read
         self._warned = False  # that a step was undone
+
+    @property
+    def compares_with_source(self) -> bool:
+        """Whether the source model is asked if adapting helps, by the guard or by the method."""
+        return self.behaviour.guard == "recover"
 
     def run(self, x: Tensor) -> Outcome:
         """Adapt on the images and answer them."""

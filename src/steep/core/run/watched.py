@@ -130,7 +130,9 @@ class Watched:
         at_once = size(x) >= self.method.enough
         step = self._learn(state, x) if at_once else Step(self.predict(state, x), used=0, moved=False, note=WAITING)
         if not at_once:
-            self._report(f"batches of fewer than {self.method.enough} images are answered at once and gathered to learn")
+            self._report(
+                f"batches of fewer than {self.method.enough} images are answered at once and gathered to learn"
+            )
         images = _gather(state, x, step.logits)
         if images is None:
             return step

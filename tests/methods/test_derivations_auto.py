@@ -1,0 +1,135 @@
+"""Auto: what it makes of few images, many classes, mirrors and models, worked out by hand in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import steep
+from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
+
+LR, PULL, C, D = 0.02, 0.1, 0.7, 2.0
+
+
+def loss_gradient(logits: np.ndarray, views: int, variety: float) -> np.ndarray:
+    """Of energy + C · cross-entropy to the mean of the views − variety · entropy of the mean answer."""
+    p, n = softmax(logits), len(logits)
+    target = np.tile(p.reshape(views, n // views, -1).mean(axis=0), (views, 1))
+    slope = np.log(p.mean(axis=0)) + 1
+    return -p / n + C * (p - target) / n + variety / n * p * (slope - (p * slope).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("batch", [4, 60, 240])
+def test_few_images_take_a_shorter_step_and_need_fewer_classes(batch):
+    net = make_net()
+    adapter = steep.adapt(net, "auto", guard="skip", lr=LR, pull=PULL, consistency=C, diversity=D)
+    hand, optimizer = Hand(net), Adam(LR)
+    source = {name: hand.params[name].copy() for name in NORM}
+    share = min(1.0, batch / 200)
+    optimizer.lr = share * LR
+    for seed in range(2):
+        x = make_images(seed, batch)
+        views = np.concatenate([x.numpy(), x.numpy()[..., ::-1]])
+        logits = hand.logits(views)
+        classes = logits.shape[1]
+        answers = adapter(x)
+        assert_close(answers.softmax(1), softmax(logits).reshape(2, batch, -1).mean(axis=0))
+        assert_close(steep.energy(answers), energy(logits).reshape(2, batch).mean(axis=0))
+        gradient = loss_gradient(logits, 2, D * min(1.0, batch / (2 * classes)))
+        optimizer.step(hand.params, only(hand.backward(views, gradient)[0]))
+        for name in NORM:
+            hand.params[name] += share * PULL * (source[name] - hand.params[name])
+        assert_params(adapter.model, hand)
+
+
+class Sides(nn.Module):
+    """Tells where an image is bright: left or right, which a mirror changes, or above or below, which it does not."""
+
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.norm, self.axis = nn.BatchNorm2d(1), axis
+
+    def forward(self, x):
+        first, second = (half.mean(dim=(1, 2, 3)) for half in self.norm(x).chunk(2, dim=self.axis))
+        return 20 * torch.stack([first - second, second - first], dim=1)
+
+
+def halves(axis: int, n: int = 60) -> torch.Tensor:
+    x = torch.rand(n, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    for k, image in enumerate(x):
+        image.chunk(2, dim=axis - 1)[k % 2].add_(2)
+    return x
+
+
+@pytest.mark.parametrize(("axis", "mirrored"), [(3, False), (2, True)])
+def test_a_mirror_is_used_where_it_leaves_sure_answers_as_they_are(axis, mirrored):
+    adapter = steep.adapt(Sides(axis).eval(), "auto", guard="skip")
+    notes = []
+    for _ in range(5):
+        adapter(halves(axis))
+        notes.append(adapter.last.note)
+    kind = "images and mirrors" if mirrored else "images alone"
+    told = [note for note in notes if note]
+    assert len(told) == 1
+    assert told[0].startswith(f"learns from {kind}: a mirror leaves ")
+    forwards = []
+    adapter.model.register_forward_hook(lambda net, args, out: forwards.append(len(args[0])))
+    answers = adapter(halves(axis))
+    assert forwards == [60 * (1 + mirrored)]
+    assert torch.equal(answers.argmax(1), torch.arange(60) % 2)
+
+
+def test_without_a_sure_answer_mirrors_are_used():
+    net = make_net()
+    net.fc.weight.data *= 1e-3
+    adapter = steep.adapt(net, "auto", guard="skip")
+    for seed in range(4):
+        adapter(make_images(seed))
+    assert adapter.last.note == "learns from images and mirrors: a mirror leaves 0 of 0 sure answers as they are"
+
+
+def test_a_model_without_layers_to_adapt_is_left_as_it_is():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)).eval()
+    x = torch.rand(60, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    for guard in ("recover", "skip"):
+        adapter = steep.adapt(net, "auto", guard=guard)
+        assert torch.allclose(adapter(x), net(x), atol=1e-6)
+        assert adapter.last.skipped == "no layer to adapt: the source model answers"
+
+
+def test_it_changes_its_mind_with_the_stream_and_says_so(caplog):
+    """Clean images, then shifted ones, then clean ones again: the source model answers the first and the last."""
+    generator = torch.Generator().manual_seed(0)
+    colours = torch.eye(3)
+
+    def batch(shift: float) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.arange(60) % 3
+        labels = labels[torch.randperm(60, generator=generator)][:50]  # some classes are rarer, as in any batch
+        x = colours[labels][:, :, None, None] + 0.2 * torch.randn(50, 3, 4, 4, generator=generator)
+        return x * (1 + 2 * shift) - shift * torch.tensor([2.0, 0.5, -1.0]).view(1, 3, 1, 1), labels
+
+    class Colours(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+            clean = torch.cat([batch(0.0)[0] for _ in range(20)])
+            self.norm.running_mean, self.norm.running_var = clean.mean(dim=(0, 2, 3)), clean.var(dim=(0, 2, 3))
+
+        def forward(self, x):
+            return 4 * self.norm(x).mean(dim=(2, 3))
+
+    adapter = steep.adapt(Colours().eval(), "auto", guard="recover")
+    right, notes = [], []
+    for shift in [0.0] * 6 + [1.0] * 16 + [0.0] * 16:
+        x, labels = batch(shift)
+        right.append(float((adapter(x).argmax(1) == labels).float().mean()))
+        notes.append(adapter.last.note)
+    assert np.mean(right[:6]) == 1
+    assert np.mean(right[8:22]) > 0.95
+    assert np.mean(right[-8:]) > 0.95
+    first, *others = [note for note in notes if note and "answers" in note]
+    assert "answers as the source model" in first
+    assert any("answers as adapted again" in note for note in others)
+    assert len({record.getMessage() for record in caplog.records if record.levelname == "WARNING"}) >= 2
