@@ -125,18 +125,23 @@ def test_a_batch_of_one_class_is_known_by_the_stream_before_it(method, size):
     assert right["recover"] > 0.95
 
 
-def test_where_nothing_has_shifted_the_source_model_answers():
+@pytest.mark.parametrize("method", ["bn", "dua", "pl", "lame", "t3a"])
+@pytest.mark.parametrize("size", [60, 20])
+def test_where_nothing_has_shifted_the_source_model_answers(method, size):
+    """Whether the method normalises by the batch or not, and learns from small batches or gathers them."""
     model = Prism()
     x = torch.cat([rainbow(s)[0] for s in range(5)])
     model.norm.running_mean, model.norm.running_var = x.mean(dim=(0, 2, 3)), x.var(dim=(0, 2, 3))
     model.head.weight.data *= 4  # it is sure
-    adapter = steep.adapt(model, "bn", guard="recover")
+    adapter = steep.adapt(model, method, guard="recover")
     for s in range(8):
         part = rainbow(s)[0][:50]
         part = part[torch.arange(50) % 5 != s % 5]  # one class is missing, which shifts the batch's statistics
-        part = torch.cat([part, part[:10]])
-        answer = adapter(part)
-        assert torch.allclose(answer, model.eval()(part), atol=1e-5)
+        part = torch.cat([part, part[:20]])
+        for x in part.split(size):
+            answer = adapter(x)
+            if s:  # a first look has been taken
+                assert torch.allclose(answer, model.eval()(x), atol=1e-5)
 
 
 def test_looks_cost_four_passes_each():

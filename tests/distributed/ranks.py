@@ -40,13 +40,14 @@ HYPER = {
     "cmf": {"temperature": 1.0, "noise": 40.0},
     "cotta": {"copies": 2, "threshold": 1.0, "lr": 1e-4},
     "memo": {"copies": 2},
+    "auto": {"lr": 1e-4},  # float32 alone: Adam makes much of a gradient that is nearly zero
     "rotta": {"memory": 8, "every": 10},
     "dua": {"images": 60, "copies": 8},
     "tea": {"sgld_steps": 2, "buffer_size": 64},
     "tea-fast": {"sgld_steps": 2, "chains": 7, "buffer_size": 64},
 }
 # compared in float64 too: that they agree is then no rounding
-DIGITS = ("shot", "tent", "eata", "sar", "roid", "cotta", "rotta", "memo", "tea")
+DIGITS = ("shot", "tent", "eata", "sar", "roid", "cotta", "rotta", "memo", "tea", "auto")
 
 
 def batch(index: int, dtype: torch.dtype) -> Tensor:

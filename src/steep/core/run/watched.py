@@ -26,7 +26,7 @@ from torch import Tensor
 
 from steep.core.answers import agreement, confidence, for_uneven_classes, uncertainty, variety
 from steep.core.batch import dealt_out, size
-from steep.core.layers import batch_norms, mixing_of
+from steep.core.layers import batch_norms, mixed_statistics, mixing_of
 from steep.core.method import Method, Step
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
@@ -125,8 +125,7 @@ class Watched:
         if size(x) >= FULL or not self.gathers:
             reference, change = self._look(state, x)
             step = self._judged(state, self._learn(state, x), x, reference)
-            step = step if state.watch_trusted == "batch" else step._replace(logits=self.predict(state, x))
-            return _with_note(step, change)
+            return _with_note(self._trusted(state, step, x), change)
         at_once = size(x) >= self.method.enough
         step = self._learn(state, x) if at_once else Step(self.predict(state, x), used=0, moved=False, note=WAITING)
         if not at_once:
@@ -135,15 +134,20 @@ class Watched:
             )
         images = _gather(state, x, step.logits)
         if images is None:
-            return step
+            return step if not at_once else self._trusted(state, step, x)
         with dealt_out(images) as part:
             reference, change = self._look(state, part)
             if not at_once:
                 step = self._learn(state, part)
                 step = step._replace(used=size(part) if step.used is None else step.used)
             step = self._judged(state, step, part, reference)
-        step = step if at_once and not step.leap else step._replace(logits=self.predict(state, x))
+        again = not at_once or step.leap
+        step = step._replace(logits=self.predict(state, x)) if again else self._trusted(state, step, x)
         return _with_note(step, change)
+
+    def _trusted(self, state: Any, step: Step, x: Tensor) -> Step:
+        """Give the step the answer of whom the last look trusts."""
+        return step if state.watch_trusted == "batch" else step._replace(logits=self.predict(state, x))
 
     def _look(self, state: Any, x: Tensor) -> tuple[Tensor, str | None]:
         """Ask the source model; say whose answers are given from now on, if that is new."""
@@ -268,7 +272,7 @@ def _look(state: Any, x: Tensor) -> Tensor:
     where it is sure and mostly agrees: a model that is lost may be sure, but it is not of the same opinion.
     """
     if not _by_batch(state):
-        return _answer(state, x, "source")
+        return _look_for_a_shift(state, x)
     by_batch = _answer(state, x, "batch")
     by_stream, by_source = _answer(state, x, "stream"), _answer(state, x, "source")
     numbers = [uncertainty(by_source), uncertainty(by_batch), uncertainty(by_stream)]
@@ -284,6 +288,26 @@ def _look(state: Any, x: Tensor) -> Tensor:
         sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
     state.watch_trusted = "source" if sure else "stream" if state.watch_uneven else "batch"
     return by_batch
+
+
+def _look_for_a_shift(state: Any, x: Tensor) -> Tensor:
+    """Decide whether to trust a method that does not normalise by the batch. Nothing has shifted where the source model
+    would be less sure if it did. Without BatchNorm, or with layers that mix statistics, the method is trusted.
+    """
+    by_source = _answer(state, x, "source")
+    layers = batch_norms(state.model, running=True)
+    if not layers or any(map(mixing_of, layers)):
+        return by_source
+    with _source_parameters(state), state.model.uncompiled(), mixed_statistics(state.model, share=1.0):
+        by_batch = state.model(x)
+    numbers = torch.stack([uncertainty(by_source), uncertainty(by_batch), agreement(by_source, by_batch)])
+    source, batch, same = numbers.tolist()
+    now = [source, batch, batch, same, same]
+    earlier = now if state.watch_recent == NOTHING else state.watch_recent
+    state.watch_recent = [(before + new) / 2 for before, new in zip(earlier, now, strict=True)]
+    source, batch, _, same, _ = state.watch_recent
+    state.watch_trusted = "source" if source < SURER_THAN_BATCH * batch and same >= AGREES_WITH_BATCH else "batch"
+    return by_source
 
 
 @torch.no_grad()
