@@ -16,6 +16,7 @@ import example_page
 import held_out_table
 import leaderboard
 import method_page
+import safety_table
 import serve_table
 import streams_table
 
@@ -30,6 +31,7 @@ PARTS = {
     "leaderboard": leaderboard.table,
     "methods": method_page.methods,
     "examples": example_page.examples,
+    "safety": safety_table.table,
     "serve": serve_table.table,
     "streams": streams_table.table,
     "long-stream": choosing_table.long_stream,

@@ -1,6 +1,6 @@
 """Draw the pictures of the README and the docs: python docs/generate/pictures.py
 
-`headline.png` and `compare.png` from the stored rows, `protocols.png` from the streams themselves.
+`headline.png`, `compare.png` and `safety.png` from the stored rows, `protocols.png` from the streams themselves.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 import compare_table
+import safety_table
 from steep.bench.rows import read
 from steep.data import PROTOCOLS, ImageSet, Shift, stream
 from steep.methods import look_of
@@ -131,3 +132,4 @@ if __name__ == "__main__":
     (DOCS / "headline.png").write_bytes(png(headline()))
     (DOCS / "protocols.png").write_bytes(png(protocols()))
     (DOCS / "images" / "compare.png").write_bytes(png(compare_table.picture()))
+    (DOCS / "images" / "safety.png").write_bytes(png(safety_table.picture()))

@@ -184,11 +184,13 @@ def test_a_watched_adapter_can_be_pickled():
     assert all(torch.equal(a, b) for a, b in zip(tensors(twin._state), tensors(adapter._state), strict=True))
 
 
-@pytest.mark.parametrize("method", ["tent", "bn", "infuse", "auto"])
+@pytest.mark.parametrize("method", steep.METHODS)
 @pytest.mark.parametrize("size", [60, 12])
 def test_blank_frames_are_answered_and_teach_nothing(method, size):
     """A dark or a dead camera: by batch statistics such frames would spoil the answers to all others."""
-    adapter, never_saw_them = (steep.adapt(Prism(), method, guard="recover") for _ in range(2))
+    adapter, never_saw_them = (
+        steep.adapt(Prism(), method, guard="recover", source=[rainbow(9)[0]], **QUICK.get(method, {})) for _ in range(2)
+    )
     blank = torch.tensor([0.0, 0.5, 1.0]).repeat(size // 3).view(-1, 1, 1, 1)
     for s in range(6):
         for x in rainbow(s)[0].split(size):
@@ -213,10 +215,11 @@ def test_blank_frames_count_where_the_method_is_to_be_as_published():
 def test_among_blank_frames_a_bad_one_is_still_refused_or_answered_with_nan():
     x = rainbow(0)[0].clone()
     x[3], x[5] = 0.5, float("nan")
-    with pytest.raises(steep.errors.InputError, match="1 of 60 images"):
+    x[8], x[8, 1] = 0.5, 5e6  # each channel has one value, but that is no frame
+    with pytest.raises(steep.errors.InputError, match="2 of 60 images"):
         steep.adapt(Prism(), "bn", guard="recover")(x)
     answers = steep.adapt(Prism(), "bn", guard="recover", bad_images="nan")(x)
-    assert answers.isnan().any(dim=1).nonzero().flatten().tolist() == [5]
+    assert answers.isnan().any(dim=1).nonzero().flatten().tolist() == [5, 8]
 
 
 def test_what_is_done_is_said_once(caplog):
@@ -225,5 +228,28 @@ def test_what_is_done_is_said_once(caplog):
         for part in rainbow(s)[0].split(12):
             adapter(part)
     told = [record.getMessage() for record in caplog.records]
-    assert len([line for line in told if "gathered to learn" in line and line.startswith("tent: ")]) == 1
+    assert len([line for line in told if "images are gathered" in line and line.startswith("tent: ")]) == 1
     assert caplog.records[0].levelname == "WARNING"
+
+
+def test_an_interrupt_while_blank_frames_are_answered_leaves_no_trace(monkeypatch):
+    adapter, x = steep.adapt(Prism(), "tent", guard="recover"), rainbow(0)[0]
+    adapter(x)
+    before, last = adapter.state_dict(), adapter.last
+    dark = torch.cat([x, torch.zeros_like(x[:3])])
+    with monkeypatch.context() as patch:
+        patch.setattr(adapter._runner, "peek", lambda x: exec("raise KeyboardInterrupt"))
+        with pytest.raises(KeyboardInterrupt):
+            adapter(dark)
+    assert identical(adapter.state_dict(), before)
+    assert adapter.last == last
+    assert torch.equal(adapter.peek(dark)[60:], adapter(dark)[60:])
+
+
+def test_blank_frames_of_an_episode_know_nothing_of_the_one_before():
+    x = rainbow(0)[0]
+    for first in (x, torch.zeros_like(x)):
+        adapter = steep.adapt(Prism(), "tent", guard="recover", episodic=True, lr=0.1)
+        adapter(first)
+        answer = adapter(torch.full_like(x, 0.5))
+        assert torch.allclose(answer, steep.adapt(Prism(), "tent", guard="recover")(torch.full_like(x, 0.5)), atol=1e-5)

@@ -9,6 +9,8 @@ from torch import nn
 
 import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
+from steep.errors import NothingToAdaptError
+from steep.methods import auto
 
 LR, PULL, C, D = 0.02, 0.1, 0.7, 2.0
 
@@ -68,7 +70,7 @@ def test_a_mirror_is_used_where_it_leaves_sure_answers_as_they_are(axis, mirrore
     adapter = steep.adapt(Sides(axis).eval(), "auto", guard="skip")
     notes = []
     for _ in range(5):
-        adapter(halves(axis))
+        assert torch.equal(adapter(halves(axis)).argmax(1), torch.arange(60) % 2)
         notes.append(adapter.last.note)
     kind = "images and mirrors" if mirrored else "images alone"
     told = [note for note in notes if note]
@@ -85,9 +87,27 @@ def test_without_a_sure_answer_mirrors_are_used():
     net = make_net()
     net.fc.weight.data *= 1e-3
     adapter = steep.adapt(net, "auto", guard="skip")
-    for seed in range(4):
-        adapter(make_images(seed))
+    adapter(make_images(0))
     assert adapter.last.note == "learns from images and mirrors: a mirror leaves 0 of 0 sure answers as they are"
+    for seed in range(1, 4):
+        adapter(make_images(seed))
+        assert adapter.last.note is None
+
+
+def test_it_looks_at_mirrors_again_when_the_stream_has_changed(monkeypatch):
+    monkeypatch.setattr(auto, "EVERY", 8)
+    adapter, views = steep.adapt(Sides(3).eval(), "auto", guard="skip"), []
+    adapter.model.register_forward_hook(lambda net, args, out: views.append(len(args[0]) // 60))
+    for k in range(48):  # what it has seen is forgotten by and by
+        x = halves(3)
+        adapter(x if k < 8 else x + x.flip(3) + 0.01 * x)  # now both halves are bright, and hardly an answer is sure
+    assert views[5:8] == [1] * 3  # after a trial forward and four looks
+    assert views[-1] == 2
+
+
+def test_a_layer_that_is_not_there_is_told():
+    with pytest.raises(NothingToAdaptError):
+        steep.adapt(make_net(), "auto", params="layr9")
 
 
 def test_a_model_without_layers_to_adapt_is_left_as_it_is():
@@ -99,37 +119,42 @@ def test_a_model_without_layers_to_adapt_is_left_as_it_is():
         assert adapter.last.skipped == "no layer to adapt: the source model answers"
 
 
+class Prism(nn.Module):
+    """Five channels, five classes: the brightest channel names the class, by the statistics it was trained with."""
+
+    def __init__(self, clean: torch.Tensor) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(5)
+        self.norm.running_mean, self.norm.running_var = clean.mean(dim=(0, 2, 3)), clean.var(dim=(0, 2, 3))
+
+    def forward(self, x):
+        return 16 * self.norm(x).mean(dim=(2, 3))
+
+
+def colours(seed: int, *, without: int | None = None, shift: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.tensor([k for k in range(5) if k != without]).repeat(20)
+    x = 0.3 * torch.eye(5)[labels][:, :, None, None] + torch.rand(len(labels), 5, 4, 4, generator=generator)
+    return x + shift * torch.linspace(-1, 1, 5).view(1, 5, 1, 1), labels
+
+
 def test_it_changes_its_mind_with_the_stream_and_says_so(caplog):
-    """Clean images, then shifted ones, then clean ones again: the source model answers the first and the last."""
-    generator = torch.Generator().manual_seed(0)
-    colours = torch.eye(3)
-
-    def batch(shift: float) -> tuple[torch.Tensor, torch.Tensor]:
-        labels = torch.arange(60) % 3
-        labels = labels[torch.randperm(60, generator=generator)][:50]  # some classes are rarer, as in any batch
-        x = colours[labels][:, :, None, None] + 0.2 * torch.randn(50, 3, 4, 4, generator=generator)
-        return x * (1 + 2 * shift) - shift * torch.tensor([2.0, 0.5, -1.0]).view(1, 3, 1, 1), labels
-
-    class Colours(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm = nn.BatchNorm2d(3)
-            clean = torch.cat([batch(0.0)[0] for _ in range(20)])
-            self.norm.running_mean, self.norm.running_var = clean.mean(dim=(0, 2, 3)), clean.var(dim=(0, 2, 3))
-
-        def forward(self, x):
-            return 4 * self.norm(x).mean(dim=(2, 3))
-
-    adapter = steep.adapt(Colours().eval(), "auto", guard="recover")
-    right, notes = [], []
-    for shift in [0.0] * 6 + [1.0] * 16 + [0.0] * 16:
-        x, labels = batch(shift)
-        right.append(float((adapter(x).argmax(1) == labels).float().mean()))
-        notes.append(adapter.last.note)
-    assert np.mean(right[:6]) == 1
-    assert np.mean(right[8:22]) > 0.95
-    assert np.mean(right[-8:]) > 0.95
-    first, *others = [note for note in notes if note and "answers" in note]
-    assert "answers as the source model" in first
-    assert any("answers as adapted again" in note for note in others)
-    assert len({record.getMessage() for record in caplog.records if record.levelname == "WARNING"}) >= 2
+    """Where nothing has shifted the source model answers: a class that is missing would mislead batch statistics."""
+    model = Prism(torch.cat([colours(seed)[0] for seed in range(90, 100)])).eval()
+    adapter, plain = steep.adapt(model, "auto", guard="recover"), steep.adapt(model, "auto", guard="skip")
+    right, unguarded, answered = [], [], []
+    for k in range(40):
+        x, labels = colours(k, shift=1.0) if 8 <= k < 24 else colours(k, without=k % 5)
+        answer = adapter(x)
+        right.append(float((answer.argmax(1) == labels).float().mean()))
+        unguarded.append(float((plain(x).argmax(1) == labels).float().mean()))
+        answered.append(adapter.last.answered_by)
+        assert (answered[-1] is not None) == torch.allclose(answer, model(x), atol=1e-4)
+    assert {*answered[:8], *answered[-7:]} == {"the source model"}
+    assert answered[8:24] == [None] * 16
+    assert np.mean(right[:8]) > np.mean(unguarded[:8]) + 0.01
+    assert np.mean(right[8:24]) > 0.95
+    x, labels = colours(8, shift=1.0)
+    assert float((model(x).argmax(1) == labels).float().mean()) < 0.5
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert lines == ["auto: the source model answers from here on", "auto: the adapted model answers from here on"]

@@ -114,16 +114,33 @@ class Adapter:
     def peek(self, x: Any, view: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Answer images, or a view of them, without adapting: model and `last` stay. Alone, not in a group."""
         with self._lock, grads(), fresh_casts(), kernels(self._fast, self.behaviour.deterministic):
-            images = self._state.model.check_images(x)[0]
-            return self._runner.peek(images if view is None else view(images)).clone()
+            images, good = self._state.model.check_images(x, **{**self._keep, "keep_bad": False})
+            images = images if view is None else view(images)
+            if good is None:
+                return self._runner.peek(images).clone()
+            logits = self._answer_blank(images, good)
+            if good.any():
+                logits[good] = self._runner.peek(images[good])
+            return logits
 
     def _answer(self, x: Tensor) -> Tensor:
         """Adapt on the good images of a batch and answer them; bad ones get NaN."""
         x, good = self._state.model.check_images(x, **self._keep)
         if good is None:
             return self._run(x).logits
+        logits = self._answer_blank(x, good)
         outcome = self._run(x[good]) if good.any() else self._answer_none(x)
-        return self._answer_blank(spread(outcome.logits, good), x, good)
+        return _filled(logits, outcome.logits, good)
+
+    def _answer_blank(self, x: Tensor, good: Tensor) -> Tensor:
+        """Answer blank images without adapting; those that are neither blank nor good get NaN, the good ones wait.
+
+        They teach nothing, and batch statistics of them would spoil the answers to the others.
+        """
+        where = ~good & blank(x) & (x.abs() <= FAR).flatten(1).all(dim=1)
+        with alone(), images.explain_forward_error(x):
+            chosen = self._runner.peek(x[where])
+        return spread(chosen, where) if len(chosen) < len(x) else chosen.clone()
 
     def _run(self, x: Tensor) -> Outcome:
         try:
@@ -145,6 +162,7 @@ class Adapter:
                 self._state.model,
                 self._shapes,
                 0 if self._same else self._fingerprint(),
+                self._answer_blank,
                 pieces=self._answers_in_pieces,
                 **self._keep,
             )
@@ -156,17 +174,7 @@ class Adapter:
             else:
                 with within(part.scope):
                     outcome = self._runner.run(part.x)
-            return self._answer_blank(spread(outcome.logits, part.good), part.all, part.good)
-
-    def _answer_blank(self, logits: Tensor, x: Tensor, good: Tensor) -> Tensor:
-        """Answer blank images, which teach nothing; batch statistics of them would spoil those of the others."""
-        if good.all():
-            return logits
-        where = ~good & blank(x) & (x.flatten(1)[:, 0].abs() <= FAR)
-        if where.any():
-            with alone(), images.explain_forward_error(x):
-                logits[where] = self._runner.peek(x[where])
-        return logits
+            return outcome.logits if part.others is None else _filled(part.others, outcome.logits, part.good)
 
     def _answer_none(self, x: Tensor) -> Outcome:
         with images.explain_forward_error(x):  # only the model knows the number of classes
@@ -295,3 +303,9 @@ class Adapter:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         vars(self).update(saved)
         self._lock = threading.RLock()
+
+
+def _filled(logits: Tensor, chosen: Tensor, good: Tensor) -> Tensor:
+    """Put the answers to the good images in their places, beside those to the others."""
+    logits[good] = chosen
+    return logits

@@ -126,7 +126,7 @@ def prior_corrected(logits: Tensor) -> Tensor:
     """Multiply each logit by K · the smoothed mean prediction of its class: all by 1 where the classes are even."""
     prior = mean(logits.softmax(dim=1))
     classes = len(prior)
-    smooth = max(1 / size(logits), 1 / classes) / prior.max()
+    smooth = max(1 / max(1, size(logits)), 1 / classes) / prior.max()
     return logits * classes * (prior + smooth) / (1 + smooth * classes)
 
 

@@ -53,6 +53,7 @@ class Step(NamedTuple):
     leap: Tensor | bool = False  # True: a large move on purpose, such as a return to the source model
     note: str | None = None  # what a reader of the log should know; of a leap on the device, if it happened
     reason_if_unused: str | None = None  # why `used` is 0, where it is: "no reliable image"
+    answered_by: str | None = None  # whose answer it is, where the guard has found a better one than the method's
 
 
 @dataclass

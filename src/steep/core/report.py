@@ -25,6 +25,7 @@ class Report:
     skipped: str | None  # why nothing was adapted, if so
     note: str | None  # anything else worth a line in a log
     undone: int  # steps the guard has undone since the start or the last reset
+    answered_by: str | None = None  # whose answer it is, where the guard has found a better one than the method's
 
 
 class Outcome(NamedTuple):
@@ -54,6 +55,7 @@ class Outcome(NamedTuple):
             skipped=None if moved else harmful or (final.reason_if_unused if final.moved else final.note),
             note=next(filter(None, reversed(notes)), None),
             undone=int(self.undone),
+            answered_by=final.answered_by,
         )
 
 

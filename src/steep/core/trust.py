@@ -22,7 +22,10 @@ FIRST = 4  # batches that are all looked at
 PRIOR = 0.5  # batches that the source's statistics count for in those of the stream
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
 SMALL = 16  # views of a batch that weigh as much as the stream's statistics, where both are mixed
-MOSTLY = 0.75  # share of images on which the source model must agree
+MOSTLY = 0.75  # share of images on which the source model must agree with an answer by the batch's statistics
+# The stream's statistics lag behind where a batch has few classes: there the source model need not be surer, nor agree
+# as much. Both chosen as is said in core/run/watched.py.
+SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5
 
 
 @dataclass
@@ -88,10 +91,11 @@ class TrustState(DescentState):
         numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream)]
         batch, stream, source, all_classes, few_classes, with_batch, with_stream = torch.stack(numbers).tolist()
         self.uneven = stream < batch and all_classes - few_classes > UNEVEN
-        surest, agrees = (stream, with_stream) if self.uneven else (batch, with_batch)
-        self.trusted = "stream" if self.uneven else "batch"
-        if source < surest and agrees >= MOSTLY:
-            self.trusted = "source"
+        if self.uneven:
+            sure = source < SURER_THAN_STREAM * stream and with_stream >= AGREES_WITH_STREAM
+        else:
+            sure = source < batch and with_batch >= MOSTLY
+        self.trusted = "source" if sure else "stream" if self.uneven else "batch"
 
 
 def waiting_with(waiting: list[Tensor], x: Tensor, answer: Tensor) -> list[Tensor]:

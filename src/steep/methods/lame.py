@@ -63,6 +63,8 @@ class Lame(Method[State]):
 
     def affinities(self, features: Tensor) -> Tensor:
         """(B, B), from features (B, D)."""
+        if not len(features):
+            return features.new_zeros(0, 0)
         distance = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
         if self.affinity == "neighbours":
             others = distance.fill_diagonal_(torch.inf)  # an image is no neighbour of its own

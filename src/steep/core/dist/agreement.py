@@ -6,7 +6,7 @@ An error of one rank is then raised by all of them, and no rank waits for one th
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,28 +28,32 @@ _DIMENSIONS = 4  # of an image, at most
 class Part:
     """What a rank brings to a batch that all agree on."""
 
-    all: Tensor  # its images, good or not
     x: Tensor  # its good images; none is fine too
     good: Tensor  # a mask of them among all its images
+    others: Tensor | None  # the answers to the others, with places for theirs; None where there are no others
     scope: Scope
     fits: bool  # no rank has run out of memory so far
 
 
 def reach(
-    group: Group, x: Tensor, model: Classifier, shapes_tried: set[torch.Size], same: int, *, pieces: bool, **keep: bool
+    group: Group, x: Tensor, model: Classifier, shapes_tried: set[torch.Size], same: int,
+    answer_others: Callable[[Tensor, Tensor], Tensor], *, pieces: bool, **keep: bool
 ) -> Part:
     """Check this rank's images and agree with the others. `same` must be the same number on all ranks.
 
+    Images that take no part are answered first, by `answer_others(images, good)`: an error there is one of all ranks too.
     With `pieces`, running out of memory is no error: the batch can be answered in pieces. The rest is as for
     `Classifier.check_images`.
     """
     good: Tensor | None = None
     error: Exception | None = None
     shape: tuple[int, ...] = ()
-    status, everything = FINE, x
+    others: Tensor | None = None
+    status = FINE
     try:
         x, good = _check(x, model, keep)
-        everything, shape = x, tuple(x.shape[1:]) if len(x) else ()
+        shape = tuple(x.shape[1:]) if len(x) else ()
+        others = None if good is None else answer_others(x, good)
         x = x if good is None else x[good]
         if len(x) and x.shape[1:] not in shapes_tried:
             images.probe_forward(x, model)
@@ -74,10 +78,10 @@ def reach(
     if len(shapes) > 1:
         raise InputError(f"images: expected one shape on all ranks, got {sorted(shapes)}")
     if not shape:
-        everything = x = x.new_empty((0, *shapes.pop()))
+        x = x.new_empty((0, *shapes.pop()))
     counts = tuple(row[2] for row in rows)
     good = torch.ones(len(x), dtype=torch.bool, device=x.device) if good is None else good
-    return Part(everything, x, good, Scope(group, counts), all(row[0] == FINE for row in rows))
+    return Part(x, good, others, Scope(group, counts), all(row[0] == FINE for row in rows))
 
 
 def fingerprint(state: State, method: Method[Any], options: Mapping[str, Any]) -> int:

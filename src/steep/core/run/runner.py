@@ -105,7 +105,7 @@ class Runner:
 
     @property
     def compares_with_source(self) -> bool:
-        """Whether the source model is asked if adapting helps, by the guard or by the method."""
+        """Whether the guard asks the source model if adapting helps."""
         return self.behaviour.guard == "recover"
 
     def run(self, x: Tensor) -> Outcome:
@@ -155,6 +155,8 @@ class Runner:
         self.settle()
         device, host = DeviceSnapshot(self.state), HostSnapshot(self.state)
         try:
+            if self.behaviour.episodic:
+                self.state.restore(self.initial)
             return self.method.predict(self.state, x)
         finally:
             device.revert()

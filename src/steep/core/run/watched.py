@@ -30,7 +30,7 @@ from steep.core.layers import batch_norms, mixed_statistics, mixing_of
 from steep.core.method import Method, Step
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
-from steep.core.trust import SMALL, UNEVEN, waiting_with
+from steep.core.trust import AGREES_WITH_STREAM, SMALL, SURER_THAN_STREAM, UNEVEN, waiting_with
 
 FULL = 50  # images that a look needs
 FIRST, EVERY = 4, 8  # batches that are all looked at; full ones from one look to the next
@@ -41,7 +41,6 @@ NEWEST = 0.05  # least share of the newest look in them
 # 5, WRN-28-10, with even, uneven and sorted classes: in 58 streams never more than 1.2 points below the source model.
 # PRIOR, and that few classes must be surer by SURER_THAN_BATCH, also on WRN-40-2: results/tried/guard-prior-cpu.jsonl.
 SURER_THAN_BATCH, AGREES_WITH_BATCH = 0.9, 0.75  # times the uncertainty at most, share of the images at least
-SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5  # where a batch has few classes: the stream's statistics lag behind
 
 FEWER = math.log(0.75)  # nats of variety less than the source model: too few classes are left
 APART = 0.1  # images in doubt that may be answered otherwise, besides twice those that the source model is unsure of
@@ -52,11 +51,7 @@ NOTHING = [-1.0] * 5  # no look has been taken yet
 WAITING = "waiting for more images"
 FEW_CLASSES = "too few classes in the batch to learn from"
 RESTING = "resting: adapting had led the model astray"
-ANSWERS_BY = {
-    "source": "answers as the source model, which is surer here",
-    "stream": "answers by the statistics of the stream: a batch holds too few classes",
-    "batch": "answers as adapted again",
-}
+ANSWERED_BY = {"source": "the source model", "stream": "the model by statistics of the stream", "batch": None}
 
 _log = logging.getLogger("steep")
 
@@ -122,47 +117,51 @@ class Watched:
         """Do a step of the method, if the images are enough and the source model does not speak against it."""
         if self.repeats(state, x):
             return self.method.step(state, x)
-        if size(x) >= FULL or not self.gathers:
-            reference, change = self._look(state, x)
-            step = self._judged(state, self._learn(state, x), x, reference)
-            return _with_note(self._trusted(state, step, x), change)
+        step = self._step(state, x) if size(x) >= FULL or not self.gathers else self._small_step(state, x)
+        return step._replace(answered_by=ANSWERED_BY[state.watch_trusted])
+
+    def _step(self, state: Any, x: Tensor) -> Step:
+        reference, by_source = self._look(state, x)
+        step = self._judged(state, self._learn(state, x), x, reference)
+        return step._replace(logits=by_source) if state.watch_trusted == "source" else self._trusted(state, step, x)
+
+    def _small_step(self, state: Any, x: Tensor) -> Step:
+        """Answer at once; learn at once too if the method is made for that, else when there are enough images."""
         at_once = size(x) >= self.method.enough
         step = self._learn(state, x) if at_once else Step(self.predict(state, x), used=0, moved=False, note=WAITING)
         if not at_once:
-            self._report(
-                f"batches of fewer than {self.method.enough} images are answered at once and gathered to learn"
-            )
+            self._report(f"batches of fewer than {self.method.enough} images are gathered before it learns from them")
         images = _gather(state, x, step.logits)
         if images is None:
-            return step if not at_once else self._trusted(state, step, x)
+            return self._trusted(state, step, x) if at_once else step
         with dealt_out(images) as part:
-            reference, change = self._look(state, part)
+            reference, _ = self._look(state, part)
             if not at_once:
                 step = self._learn(state, part)
                 step = step._replace(used=size(part) if step.used is None else step.used)
             step = self._judged(state, step, part, reference)
         again = not at_once or step.leap
-        step = step._replace(logits=self.predict(state, x)) if again else self._trusted(state, step, x)
-        return _with_note(step, change)
+        return step._replace(logits=self.predict(state, x)) if again else self._trusted(state, step, x)
 
     def _trusted(self, state: Any, step: Step, x: Tensor) -> Step:
         """Give the step the answer of whom the last look trusts."""
         return step if state.watch_trusted == "batch" else step._replace(logits=self.predict(state, x))
 
-    def _look(self, state: Any, x: Tensor) -> tuple[Tensor, str | None]:
-        """Ask the source model; say whose answers are given from now on, if that is new."""
+    def _look(self, state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Ask the source model, and log whose answers are given from now on, if that is new."""
         before = "batch" if state.watch_recent == NOTHING else state.watch_trusted
-        reference = _look(state, x)
-        if state.watch_trusted == before:
-            return reference, None
-        change = ANSWERS_BY[state.watch_trusted]
-        self._report(change)
-        return reference, change
+        answers = _look(state, x)
+        if state.watch_trusted != before:
+            self._report(f"{ANSWERED_BY[state.watch_trusted] or 'the adapted model'} answers from here on")
+        return answers
 
-    def _report(self, what: str) -> None:
+    def _report(self, what: str, why: str = "") -> None:
         """Write a line to the log: a warning the first time, which is seen where nobody has set up a log."""
-        _log.log(logging.INFO if what in self.reported else logging.WARNING, "%s: %s", self.method.name, what)
-        self.reported.add(what)
+        if self.gathers:  # an episode is no stream: there is nothing to tell of
+            _log.log(
+                logging.INFO if what in self.reported else logging.WARNING, "%s: %s%s", self.method.name, what, why
+            )
+            self.reported.add(what)
 
     def _learn(self, state: Any, x: Tensor) -> Step:
         if not state.watch_uneven and state.watch_rest <= 0:
@@ -180,7 +179,7 @@ class Watched:
             state.watch_healthy += 1
             return step
         self._recover(state)
-        _log.warning("%s: recovered the source model: %s", self.method.name, reason)
+        self._report("recovered the source model", f": {reason}")
         return step._replace(logits=self.predict(state, x), leap=True, note=f"recovered the source model: {reason}")
 
     @torch.no_grad()
@@ -219,10 +218,6 @@ class Watched:
         due = state.watch_healthy < FIRST or state.model.since_reset % EVERY == 0
         wrong = state.watch_trusted != "batch" or state.watch_uneven or state.watch_rest > 0
         return (size(x) >= FULL or not self.gathers) and not due and not wrong and self.method.repeats(state, x)
-
-
-def _with_note(step: Step, change: str | None) -> Step:
-    return step if change is None else step._replace(note=f"{step.note}; {change}" if step.note else change)
 
 
 def _by_batch(state: Any) -> bool:
@@ -264,8 +259,8 @@ def _answer(state: Any, x: Tensor, by: str) -> Tensor:
 
 
 @torch.no_grad()
-def _look(state: Any, x: Tensor) -> Tensor:
-    """Decide anew whom to trust, and give the source model's answer by the batch's statistics.
+def _look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Decide anew whom to trust; give the source model's answers, by statistics as the method's and by its own.
 
     Normalised by itself, a batch of few classes seems to hold all of them, and the answers are unsure. By the stream's
     statistics it shows its few classes, and the answers are surer. By its own statistics the source model is trusted
@@ -287,17 +282,17 @@ def _look(state: Any, x: Tensor) -> Tensor:
     else:
         sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
     state.watch_trusted = "source" if sure else "stream" if state.watch_uneven else "batch"
-    return by_batch
+    return by_batch, by_source
 
 
-def _look_for_a_shift(state: Any, x: Tensor) -> Tensor:
+def _look_for_a_shift(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """Decide whether to trust a method that does not normalise by the batch. Nothing has shifted where the source model
     would be less sure if it did. Without BatchNorm, or with layers that mix statistics, the method is trusted.
     """
     by_source = _answer(state, x, "source")
     layers = batch_norms(state.model, running=True)
     if not layers or any(map(mixing_of, layers)):
-        return by_source
+        return by_source, by_source
     with _source_parameters(state), state.model.uncompiled(), mixed_statistics(state.model, share=1.0):
         by_batch = state.model(x)
     numbers = torch.stack([uncertainty(by_source), uncertainty(by_batch), agreement(by_source, by_batch)])
@@ -307,7 +302,7 @@ def _look_for_a_shift(state: Any, x: Tensor) -> Tensor:
     state.watch_recent = [(before + new) / 2 for before, new in zip(earlier, now, strict=True)]
     source, batch, _, same, _ = state.watch_recent
     state.watch_trusted = "source" if source < SURER_THAN_BATCH * batch and same >= AGREES_WITH_BATCH else "batch"
-    return by_source
+    return by_source, by_source
 
 
 @torch.no_grad()

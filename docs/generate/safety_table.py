@@ -1,0 +1,77 @@
+"""Streams on which adapting harms: what the default guard makes of every method, from stored rows."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from steep.methods import SOURCE, look_of
+
+ROWS = Path(__file__).parents[2] / "results/safety-cpu.jsonl"
+SHOWN = ("tent", "tea-fast", "infuse", "auto")  # columns and colours of their own; the others are grey dots
+BY_BATCH = "camera, batches of {}"
+
+
+@cache
+def gains() -> dict[str, dict[str, tuple[float, dict[str, Any]]]]:
+    """Read the rows: stream → method → points above the source model on as many images, and the row."""
+    rows = [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
+    source = {(row["stream"], row["n"]): row["accuracy"] for row in rows if row["method"] == SOURCE}
+    by_stream: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}
+    for row in rows:
+        gain = 100 * (row["accuracy"] - source[row["stream"], row["n"]])
+        by_stream.setdefault(row["stream"], {})[row["method"]] = gain, row
+    return by_stream
+
+
+def table() -> str:
+    """A line for each stream: the source model, a few methods, and the worst of all."""
+    heads = ["stream", "methods", SOURCE, *SHOWN, "worst of all"]
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 2) + "---|"]
+    for stream, methods in gains().items():
+        others = {name: gain for name, (gain, _) in methods.items() if name != SOURCE}
+        worst = min(others, key=others.__getitem__)
+        accuracies = [f"{100 * methods[name][1]['accuracy']:.1f}" for name in (SOURCE, *SHOWN)]
+        cells = [stream, str(len(others)), *accuracies, f"{worst}: {others[worst]:+.1f}".replace("-", "−")]
+        lines.append("| " + " | ".join(cells) + " |")
+    below = sum(gain < -1 for methods in gains().values() for gain, _ in methods.values())
+    pairs = sum(len(methods) - 1 for methods in gains().values())
+    short = sorted({row["method"] for methods in gains().values() for _, row in methods.values() if row["n"] == 480})
+    note = (
+        f"Accuracy in percent; *worst of all*: points above or below the source model. Of {pairs} pairs of a stream and a "
+        f"method {below} are more than one point below it."
+    )
+    if short:
+        note += f" {', '.join(short)} with half of the frames, compared with the source model on the same ones."
+    return "\n".join([*lines, "", note])
+
+
+def picture() -> alt.Chart:
+    """A dot for each method on each stream: points above the source model."""
+    points = [
+        {"stream": stream, "method": name if name in SHOWN else "another method", "gain": gain}
+        for stream, methods in gains().items()
+        for name, (gain, _) in methods.items()
+        if name != SOURCE
+    ]
+    names = [*SHOWN, "another method"]
+    colours = [*(look_of(name).colour for name in SHOWN), "#b9c0c6"]
+    zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(color="#555").encode(x="x:Q")
+    dots = alt.Chart(alt.Data(values=points)).mark_circle(size=80, opacity=0.85).encode(
+        x=alt.X("gain:Q", title="points above the source model"),
+        y=alt.Y("stream:N", sort=[*gains()], title=None, axis=alt.Axis(labelLimit=340)),
+        color=alt.Color(
+            "method:N",
+            scale=alt.Scale(domain=names, range=colours),
+            legend=alt.Legend(orient="top", title=None, labelFontSize=14),
+        ),
+    )  # fmt: skip
+    grey = dots.transform_filter(alt.datum.method == names[-1])
+    bright = dots.transform_filter(alt.datum.method != names[-1])
+    return (zero + grey + bright).properties(width=420, height=360)
+
+
