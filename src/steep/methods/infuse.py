@@ -28,7 +28,7 @@ class Infuse(Method[TrustState]):
     paper: ClassVar = "steep's own; its first term is TEA's, arXiv:2311.14402"
     predicts: ClassVar[Moment] = "before"
     needs: ClassVar = frozenset({Need.VIEWS})
-    watches_itself: ClassVar = True
+    bears_few_classes: ClassVar = True
     look: ClassVar = Look("#7A1FA2", "cross")
     equation: ClassVar = """
         L = mean E(v) + c · mean −Σ_k q_k log p(v)_k − d · H(mean p(v)),        v: image x and mirror image x̄

@@ -19,7 +19,6 @@ class Source(Method[State]):
     name: ClassVar = "source"
     paper: ClassVar = "–"
     predicts: ClassVar[Moment] = "before"
-    watches_itself: ClassVar = True
     moves: ClassVar = False
     baseline: ClassVar = True
     look: ClassVar = Look("#707070", "cross")

@@ -90,7 +90,7 @@ class Runner:
         self, method: Method[Any], state: State, behaviour: Behaviour, *, graph: bool = False, alone: bool = True
     ) -> None:
         self.method: Method[Any] | Watched = method
-        if behaviour.guard == "recover" and not method.watches_itself:
+        if behaviour.guard == "recover" and not method.baseline:
             self.method, state = Watched(method, episodic=behaviour.episodic), watch(state)
         self.state, self.behaviour, self.alone = state, behaviour, alone
         self._begin_with(state.snapshot())

@@ -127,7 +127,7 @@ class Watched:
 
     def _small_step(self, state: Any, x: Tensor) -> Step:
         """Answer at once; learn at once too if the method is made for that, else when there are enough images."""
-        at_once = size(x) >= self.method.enough
+        at_once = size(x) >= self.method.enough or self.method.bears_few_classes
         step = self._learn(state, x) if at_once else Step(self.predict(state, x), used=0, moved=False, note=WAITING)
         if not at_once:
             self._report(f"batches of fewer than {self.method.enough} images are gathered before it learns from them")
@@ -151,6 +151,8 @@ class Watched:
         """Ask the source model, and log whose answers are given from now on, if that is new."""
         before = "batch" if state.watch_recent == NOTHING else state.watch_trusted
         answers = _look(state, x)
+        if self.method.bears_few_classes and state.watch_uneven:
+            state.watch_uneven, state.watch_trusted = False, "batch" if state.watch_trusted == "stream" else "source"
         if state.watch_trusted != before:
             self._report(f"{ANSWERED_BY[state.watch_trusted] or 'the adapted model'} answers from here on")
         return answers
@@ -206,6 +208,8 @@ class Watched:
         if state.watch_trusted == "source":
             return _answer(state, x, "source")
         resting = state.watch_rest > 0
+        if self.method.bears_few_classes and not resting:
+            return self.method.predict(state, x)
         prior = None if state.watch_trusted == "stream" else SMALL
         steady = fixed_statistics(state.model, state.watch_mean, state.watch_var, prior=prior)
         plain = not _by_batch(state) or (state.watch_trusted == "batch" and size(x) >= FULL)
