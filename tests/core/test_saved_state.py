@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_guard import QUICK
 
 import steep
 from nets import images, net
 from steep.core.io import saving
 from steep.errors import CheckpointError, SteepError
 
-METHODS = {"tent": {}, "sar": {}, "eta": {}, "tea": {"sgld_steps": 2, "buffer_size": 64}}
+METHODS = {name: QUICK.get(name, {}) for name, method in steep.METHODS.items() if not method.baseline}
 CHANGES = (
     torch.zeros(0),
     torch.zeros(3, 5),
@@ -29,8 +30,12 @@ CHANGES = (
 )
 
 
+def made(method: str, guard: str = "recover") -> steep.Adapter:
+    return steep.adapt(net(), method, guard=guard, source=[images(20, seed=99)], **METHODS[method])
+
+
 def adapted(method: str, guard: str = "recover") -> steep.Adapter:
-    adapter = steep.adapt(net(), method, guard=guard, **METHODS[method])
+    adapter = made(method, guard)
     for seed in range(3):
         adapter(images(seed=seed))
     return adapter
@@ -75,15 +80,18 @@ def test_an_optimiser_never_gets_a_tensor_of_another_shape(method: str, name: st
     assert same(fresh.state_dict(), before)
 
 
+@pytest.mark.parametrize("guard", ["recover", "skip"])
 @pytest.mark.parametrize("method", METHODS)
-def test_any_changed_leaf_is_refused_with_nothing_changed_or_leaves_an_adapter_that_works(method: str) -> None:
-    adapter = adapted(method)
+def test_any_changed_leaf_is_refused_with_nothing_changed_or_leaves_an_adapter_that_works(
+    method: str, guard: str
+) -> None:
+    adapter = adapted(method, guard)
     saved = adapter.state_dict()
     every = [path for path in places(saved) if path[0] in ("state", "initial", "guard", "watch")]
     draw = random.Random(0)
-    target = steep.adapt(net(), method, guard="recover", **METHODS[method])
+    target = made(method, guard)
     refused = 0
-    for path in draw.sample(every, min(len(every), 150)):
+    for path in draw.sample(every, min(len(every), 60)):
         before = target.state_dict()
         try:
             target.load_state_dict(changed(saved, path, draw.choice(CHANGES)))
@@ -91,10 +99,11 @@ def test_any_changed_leaf_is_refused_with_nothing_changed_or_leaves_an_adapter_t
             refused += 1
             assert same(target.state_dict(), before), path
         else:
-            answer = target(images(seed=9))
-            assert answer.shape == (len(images()), 5), path
-            assert target.last.skipped is None or "raised" not in target.last.skipped, path
-    assert refused > 60
+            for seed in (8, 9):
+                answer = target(images(60, seed=seed))
+                assert answer.shape == (60, 5), path
+                assert target.last.skipped is None or "raised" not in target.last.skipped, path
+    assert refused > 15
     target.load_state_dict(saved)
     assert torch.equal(target(images(seed=5)), adapter(images(seed=5)))
 

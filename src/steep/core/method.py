@@ -9,7 +9,7 @@ import abc
 import enum
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steep.core.classifier import Classifier, SourceModel, copy_tensors
 from steep.core.constraints import constraints_of
-from steep.core.io.saved_state import HOW_TO_COMPUTE, check_field
+from steep.core.io.saved_state import HOW_TO_COMPUTE, check_field, check_new_tensor
 from steep.core.layers import Params
 from steep.errors import CheckpointError, InputError, UnknownNameError
 
@@ -56,6 +56,11 @@ class Step(NamedTuple):
     answered_by: str | None = None  # whose answer it is, where the guard has found a better one than the method's
 
 
+def made_later(*shape: str) -> Any:
+    """Declare a state's tensor that the first batch makes: one letter stands for one number in all of the state."""
+    return field(default=None, metadata={"shape": shape})
+
+
 @dataclass
 class State:
     """Everything of a method that moves. Each field is saved, restored and reset; there is no other memory.
@@ -81,6 +86,10 @@ class State:
         if not isinstance(saved, Mapping) or set(parts) != set(saved):
             names = sorted(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
             raise CheckpointError(f"state: expected the fields {sorted(parts)}, got {names}")
+        lengths: dict[str, int] = {}
+        for each in fields(self):
+            if "shape" in each.metadata:
+                check_new_tensor(each.name, each.metadata["shape"], saved[each.name], lengths)
         for name, value in parts.items():
             if initial[name] is not None and initial[name] != []:
                 check_field(name, value, saved[name])

@@ -14,7 +14,7 @@ from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.layers import Params
 from steep.core.losses import LOSSES, entropy
-from steep.core.method import Look, Method, Moment, Step
+from steep.core.method import Look, Method, Moment, Step, made_later
 from steep.core.optim import DescentState, descend, make_optimizer
 
 
@@ -22,7 +22,7 @@ from steep.core.optim import DescentState, descend, make_optimizer
 class EtaState(DescentState):
     """The model, its optimiser and the moving average of the predictions it learnt from."""
 
-    mean_prediction: Tensor | None = None  # (K,); None until K is known, negative until something was learnt
+    mean_prediction: Tensor | None = made_later("K")  # negative until something was learnt
 
 
 @dataclass(frozen=True, kw_only=True)

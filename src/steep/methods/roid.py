@@ -15,7 +15,7 @@ from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Switch, hyper
 from steep.core.layers import Params
 from steep.core.losses import entropy, soft_likelihood_ratio, symmetric_cross_entropy
-from steep.core.method import Look, Method, Moment, Need, Step
+from steep.core.method import Look, Method, Moment, Need, Step, made_later
 from steep.core.optim import DescentState, average, copied, descend, make_optimizer
 
 
@@ -25,7 +25,7 @@ class RoidState(DescentState):
 
     origin: list[Tensor]
     generator: torch.Generator
-    mean_prediction: Tensor | None = None  # (K,); None until K is known
+    mean_prediction: Tensor | None = made_later("K")
 
 
 @dataclass(frozen=True, kw_only=True)

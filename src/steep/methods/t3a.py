@@ -14,15 +14,15 @@ from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Whole, hyper
 from steep.core.features import features_of, require_head
 from steep.core.losses import entropy, widen
-from steep.core.method import Look, Method, Moment, Need, State, Step
+from steep.core.method import Look, Method, Moment, Need, State, Step, made_later
 
 
 @dataclass
 class T3AState(State):
     """The model and, for each class, the features that stand for it. Both are None until a batch has shown the head."""
 
-    supports: Tensor | None = None  # (K, M, D), of length 1; 0 where there is none yet. Of all: their sum, (K, 1, D)
-    doubt: Tensor | None = None  # (K, M): entropies; inf where there is none yet
+    supports: Tensor | None = made_later("K", "M", "D")  # of length 1; 0 where there is none yet. Of all: their sum
+    doubt: Tensor | None = made_later("K", "M")  # entropies; inf where there is none yet
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ def _check_leaf(where: str, current: Any, saved: Any) -> None:
         if not isinstance(saved, Tensor) or not _fits(current, saved):
             raise _refusal(where, _words(current), saved)
     elif isinstance(current, bool) or isinstance(saved, bool):
-        if type(saved) is not type(current) and current is not None and saved is not None:
+        if type(saved) is not type(current) and current is not None:
             raise _refusal(where, repr(current), saved)
     elif isinstance(current, (int, float)):
         if not isinstance(saved, (int, float)) or not math.isfinite(saved):
@@ -116,6 +116,19 @@ def _check_new(where: str, saved: Any) -> None:
     values = saved if isinstance(saved, list) else [saved]
     if not all(value is None or isinstance(value, (bool, int, float, str, Tensor)) for value in values):
         raise _refusal(where, "nothing, a number or tensors", saved)
+
+
+def check_new_tensor(where: str, shape: tuple[str, ...], saved: Any, lengths: dict[str, int]) -> None:
+    """Refuse what cannot be a tensor that the first batch makes; `lengths` are the numbers that letters stand for."""
+    if saved is None:
+        return
+    words = f"nothing or a tensor ({', '.join(shape)})"
+    if not isinstance(saved, Tensor) or saved.layout != torch.strided or saved.ndim != len(shape) or not saved.numel():
+        raise _refusal(where, words, saved)
+    if any(lengths.setdefault(letter, length) != length for letter, length in zip(shape, saved.shape, strict=True)):
+        raise _refusal(where, f"{words} with {lengths}", saved)
+    if saved.isnan().any() or (shape and not saved.is_floating_point()):
+        raise _refusal(where, f"{words} of floating point, without NaN", saved)
 
 
 def _fits(current: Tensor, saved: Tensor) -> bool:

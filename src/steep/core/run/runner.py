@@ -16,6 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
@@ -384,6 +385,9 @@ class Runner:
     def _load(self, saved: Mapping[str, Any]) -> None:
         for name in ("initial", "state"):
             self.state.check(saved[name], self.initial)
+        later = [each.name for each in fields(self.state) if "shape" in each.metadata]
+        if early := [name for name in later if saved["initial"][name] is not None]:
+            raise CheckpointError(f"state: initial: expected {early} to be made by the first batch, got them before it")
         numbers = saved["guard"]["usual"]
         if not isinstance(numbers, Tensor) or numbers.shape != self._numbers.shape or not bool((numbers >= 0).all()):
             raise CheckpointError("state: guard: expected four numbers of at least 0, got something else")
