@@ -40,8 +40,8 @@ COUNTS = {
     "imagenet-c-resnet50": 255,  # 15 × 17 methods
     "imagenet-c-vit": 195,  # 15 × 13 methods
     "label-shift": 225,
-    "leaderboard": 540,  # 15 × (30 lines + 6 tuned)
-    "leaderboard-cifar100": 540,
+    "leaderboard": 555,  # 15 × (31 lines + 6 tuned)
+    "leaderboard-cifar100": 555,
     "mixed": 15,
     "office-caltech-lite0": 288,  # 12 pairs × 24 methods
     "pacs-128": 132,  # 12 pairs × 11 methods

@@ -171,9 +171,9 @@ def adapt(
         device: where to work; None for where the model is.
         precision: "float32", "bfloat16" (frozen weights and activations only), or "auto": the faster one here.
         guard: what to do about harm. "recover" undoes a step that is not finite or far too long, compares the method
-            with the source model, answers as that one where it is the better, brings a lost model back, and lets small
-            batches wait until they are enough to learn from. "skip" only undoes such steps, so the method is as
-            published; "raise" undoes them and raises; "off" lets them happen.
+            with the source model, answers as that one where it is the better, brings a lost model back, lets small
+            batches wait until they are enough to learn from, and learns nothing from blank images. "skip" only undoes
+            such steps, so the method is as published; "raise" undoes them and raises; "off" lets them happen.
         bad_images: a batch with NaN, Inf or values far out of range: "raise" refuses it, "nan" adapts on the good
             images and answers NaN for the others.
         deterministic: use only kernels that give the same bits every time, or refuse naming the one that cannot.

@@ -42,7 +42,7 @@ class Auto(Method[AutoState]):
     paper: ClassVar = "steep's own; the objective is infuse's"
     predicts: ClassVar = "before"
     needs: ClassVar = frozenset({Need.VIEWS})
-    look: ClassVar = Look("#4B0082", "square")
+    look: ClassVar = Look("#E0004D", "square")
     equation: ClassVar = "L of infuse; d · min(1, B / 2K), rate and pull · min(1, B / 200); one view or two"
 
     lr: float = hyper(1e-3, Real(above=0))
