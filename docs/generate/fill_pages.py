@@ -16,6 +16,7 @@ import example_page
 import held_out_table
 import leaderboard
 import method_page
+import regret_table
 import safety_table
 import serve_table
 import streams_table
@@ -31,6 +32,8 @@ PARTS = {
     "leaderboard": leaderboard.table,
     "methods": method_page.methods,
     "examples": example_page.examples,
+    "auto-corruptions": regret_table.corruptions,
+    "regret": regret_table.regrets,
     "safety": safety_table.table,
     "serve": serve_table.table,
     "streams": streams_table.table,
