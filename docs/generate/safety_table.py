@@ -22,9 +22,11 @@ def gains() -> dict[str, dict[str, tuple[float, dict[str, Any]]]]:
     rows = [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
     source = {(row["stream"], row["n"]): row["accuracy"] for row in rows if row["method"] == SOURCE}
     by_stream: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}
-    most = max(row["n"] for row in rows)
+    most: dict[str, int] = {}
     for row in rows:
-        if row["method"] == SOURCE and row["n"] < most:
+        most[row["stream"]] = max(row["n"], most.get(row["stream"], 0))
+    for row in rows:
+        if row["method"] == SOURCE and row["n"] < most[row["stream"]]:
             continue
         gain = 100 * (row["accuracy"] - source[row["stream"], row["n"]])
         by_stream.setdefault(row["stream"], {})[row["method"]] = gain, row
@@ -39,20 +41,14 @@ def table() -> str:
         others = {name: gain for name, (gain, _) in methods.items() if name != SOURCE}
         worst = min(others, key=others.__getitem__)
         accuracies = [f"{100 * methods[name][1]['accuracy']:.1f}" for name in (SOURCE, *SHOWN)]
-        cells = [stream, str(len(others)), *accuracies, f"{worst}: {others[worst]:+.1f}".replace("-", "−")]
+        cells = [stream, str(len(others)), *accuracies, f"{worst}: " + f"{others[worst]:+.1f}".replace("-", "−")]
         lines.append("| " + " | ".join(cells) + " |")
     below = sum(gain < -1 for methods in gains().values() for gain, _ in methods.values())
     pairs = sum(len(methods) - 1 for methods in gains().values())
-    rows = [(stream, row) for stream, methods in gains().items() for _, row in methods.values()]
-    most = max(row["n"] for _, row in rows)
-    short = sorted({(row["method"], row["n"]) for _, row in rows if row["n"] < most})
     note = (
         "Accuracy in percent; *worst of all*: points above or below the source model. Of "
         f"{pairs} pairs of a stream and a method {below} are more than one point below it."
     )
-    if short:
-        names = ", ".join(dict.fromkeys(name for name, _ in short))
-        note += f" {names}: on {short[0][1]} frames on some streams, compared with the source model on the same ones."
     return "\n".join([*lines, "", note])
 
 

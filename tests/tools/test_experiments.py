@@ -12,6 +12,7 @@ from steep.cli import main
 
 HOME = Path(__file__).parents[2] / "experiments"
 COUNTS = {
+    "auto": 135,  # 15 × 9 lines
     "before-after": 165,
     "explain-cifar10": 225,  # 15 × (5 methods + 10 variants)
     "explain-cifar100": 55,  # 5 × (7 methods + 4 variants)
