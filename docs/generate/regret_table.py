@@ -9,7 +9,7 @@ import safety_table
 from steep.bench.rows import read
 from steep.methods import METHODS, SOURCE
 
-ROWS = Path(__file__).parents[2] / "results/auto-wrn-40-2-cpu.jsonl"
+ROWS = Path(__file__).parents[2] / "results/tried/auto-wrn-40-2-cpu.jsonl"
 CHOOSES = "auto"
 
 

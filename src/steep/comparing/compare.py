@@ -18,7 +18,7 @@ from steep.errors import InputError, NothingToAdaptError, unknown
 from steep.methods import SOURCE, adapt, make
 from steep.metrics.differences import ERRORS, Measured, number, signed
 
-METHODS = ("bn", "tent", "auto")  # without gradients, the best known, and the one to begin with
+METHODS = ("bn", "tent", "infuse")  # without gradients, the best known, and the one to begin with
 
 
 def _shifted(x: Tensor) -> Tensor:
