@@ -74,11 +74,11 @@ def protocols() -> alt.Chart:
 
     tiles = []
     for protocol in PROTOCOLS:
-        levels, n = ((1, 2, 3), 2) if protocol == "gradual" else ((3,), 10)
+        levels, n = ((1, 2, 3), 2) if protocol == "gradual" else ((3,), 5 if protocol == "recurring" else 10)
         shifts = [Shift(kind, level, made(kind, level, n)) for kind in kinds for level in levels]
         pictures = [
             (round(255 * x.item()), y.item(), segment.reset and place == 0)
-            for segment in stream(protocol, shifts, batch_size=1)
+            for segment in stream(protocol, shifts, batch_size=1, rounds=2)
             for place, (x, y) in enumerate(segment.batches)
         ]
         for slot, (mark, label, reset) in enumerate(pictures):
@@ -112,7 +112,7 @@ def protocols() -> alt.Chart:
         anchor="start",
         frame="group",
     )
-    return (boxes + numbers + marks).properties(width=480, height=250, title=title)
+    return (boxes + numbers + marks).properties(width=480, height=370, title=title)
 
 
 def png(chart: alt.Chart, colours: int = 128) -> bytes:

@@ -18,10 +18,13 @@ from steep.bench import cell as one
 from steep.bench.adapters import precision
 from steep.bench.measure import metrics
 from steep.bench.recipe import plan
+from steep.bench.rows import Row, unpacked
 from steep.bench.sources import Sources
-from steep.bench.spec import Cell
-from steep.data import ImageSet, load
+from steep.bench.spec import Cell, as_hyper
+from steep.core.adapter import Adapter
+from steep.data import ImageSet, batches, load
 from steep.errors import DataError, InputError
+from steep.methods import adapt
 
 
 def cells(recipe: str = "digits", *only: str, limit: int = 80, sets: tuple[str, ...] = ()) -> tuple[Cell, ...]:
@@ -157,8 +160,78 @@ def test_label_shift_is_one_cell_a_shift_and_keeps_the_images() -> None:
     logits, labels = by_hand(replace(first, batch_size=80), first.shift, 5)
     assert row["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
     assert row["segments"] == []
-    assert "right" not in row  # another seed would see the images in another order
     assert second.shift != first.shift
+
+
+def flags(row: Row) -> list[bool]:
+    found = unpacked(row["right"], row["n"])
+    assert found is not None
+    return list(map(bool, found))
+
+
+@pytest.mark.parametrize("protocol", ["continual", "mixed", "label-shift", "mixed-label-shift", "limited-time"])
+def test_flags_of_images_are_in_the_order_of_the_sets_whatever_the_order_of_the_stream(protocol: str) -> None:
+    # the source model answers each image the same in any company, so its flags are those of `reset`
+    plain = [one.run(cell, Sources()) for cell in cells("digits", "method=source")]
+    streams = [one.run(cell, Sources()) for cell in cells("digits", "method=source", sets=(f"protocol={protocol}",))]
+    assert [x for row in streams for x in flags(row)] == [x for row in plain for x in flags(row)]
+    assert all(row["online"] for row in streams)
+
+
+def test_recurring_counts_every_visit() -> None:
+    row = one.run(only("digits", "method=bn", sets=("protocol=recurring", "rounds=3")), Sources())
+    once = one.run(only("digits", "method=bn", sets=("protocol=continual",)), Sources())
+    assert row["n"] == 3 * once["n"]
+    assert [s["name"] for s in row["segments"]] == 3 * [s["name"] for s in once["segments"]]
+    assert row["accuracy"] == pytest.approx(once["accuracy"])  # bn keeps nothing
+    assert "right" not in row  # an image was answered three times
+
+
+def test_a_set_in_one_batch_is_not_online() -> None:
+    assert not one.run(only("digits", "method=bn", "shift=fog", sets=('batch_size="full"',)), Sources())["online"]
+
+
+@pytest.mark.parametrize(
+    ("method", "pace", "learnt"),
+    [("tent", 2.0, [0, 1, 2, 3]), ("tent", 1.0, [0, 2]), ("tent", 0.5, [0]), ("bn", 1.0, [0, 1, 2, 3])],
+)
+def test_a_stream_that_does_not_wait_is_missed_by_the_passes_a_step_takes(
+    method: str, pace: float, learnt: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("__call__", "peek"):
+        plain = getattr(Adapter, name)
+        monkeypatch.setattr(
+            Adapter,
+            name,
+            lambda self, *a, _plain=plain, _name=name, **k: (calls.append(_name), _plain(self, *a, **k))[1],
+        )
+    sets = ("protocol=limited-time", f"pace={pace}", "batch_size=20")
+    cell = only("digits", f"method={method}", "shift=fog", sets=sets)
+    row = one.run(cell, Sources())
+    calls = calls[:4]  # then the source model's pass
+    assert [i for i, name in enumerate(calls) if name == "__call__"] == learnt
+    assert row["missed"] == 4 - len(learnt)
+    assert cell.pace == pace
+
+
+def test_a_batch_that_was_missed_is_answered_by_the_model_as_it_was_left() -> None:
+    cell = only("digits", "method=tent", "shift=fog", sets=("protocol=limited-time", "pace=0.1", "batch_size=20"))
+    row = one.run(cell, Sources())  # one step on the first batch, no other
+    data = Sources().images(cell, "fog", 5)
+    adapter = adapt(Sources().model(cell, data), "tent", guard="off")
+    parts = [adapter(x) if i == 0 else adapter.peek(x) for i, (x, _) in enumerate(batches(data, 20))]
+    right = (torch.cat(parts).argmax(1) == torch.from_numpy(data.labels)).double().mean()
+    assert row["accuracy"] == pytest.approx(float(right))
+    assert row["missed"] == 3
+
+
+def test_a_method_whose_answer_is_a_step_may_not_take_it_where_time_is_short() -> None:
+    cell = only("digits", "method=source", "shift=fog", sets=("protocol=limited-time", "batch_size=20"))
+    memo = one.run(replace(cell, method="memo", hyper=as_hyper({"copies": 2, "alpha": 0.0})), Sources())
+    source = one.run(cell, Sources())
+    assert memo["missed"] == 3
+    assert sum(a != b for a, b in zip(flags(memo)[20:], flags(source)[20:], strict=True)) == 0
 
 
 def test_the_whole_set_in_one_batch() -> None:

@@ -103,6 +103,42 @@ def test_mixed_holds_every_picture_once_and_many_kinds_per_batch() -> None:
         assert [(round(value * 255) % 20) % 5 for value in x[:, 0, 0, 0].tolist()] == y.tolist()
 
 
+def test_recurring_visits_every_shift_again_and_is_reset_once() -> None:
+    found = list(stream("recurring", shifts(), 4, rounds=3))
+    once = [(segment.name, segment.severity) for segment in stream("continual", shifts(), 4)]
+    assert [(segment.name, segment.severity) for segment in found] == 3 * once
+    assert [segment.reset for segment in found] == [True] + [False] * 17
+    assert len(list(stream("recurring", shifts()))) == 20 * len(once)
+    assert seen(list(found[7].batches)) == seen(list(found[1].batches))
+    with pytest.raises(InputError, match="rounds"):
+        stream("recurring", shifts(), rounds=0)
+
+
+def test_limited_time_is_reset_with_a_pace() -> None:
+    found = list(stream("limited-time", shifts(), 4, pace=0.5))
+    assert [segment.pace for segment in found] == [0.5] * 6
+    plain = list(stream("reset", shifts(), 4))
+    assert [(s.name, s.severity, s.reset, seen(list(s.batches))) for s in found] == [
+        (s.name, s.severity, s.reset, seen(list(s.batches))) for s in plain
+    ]
+    assert [segment.pace for segment in plain] == [None] * 6
+    for pace in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="pace"):
+            stream("limited-time", shifts(), pace=pace)
+
+
+def test_mixed_and_label_shifted_at_once_has_many_kinds_and_few_classes_in_a_batch() -> None:
+    sets = [Shift(name, 5, numbered(100, 100 * kind)) for kind, name in enumerate(("fog", "snow"))]
+    (segment,) = stream("mixed-label-shift", sets, 20, seed=3, delta=0.01)
+    parts = list(segment.batches)
+    assert sorted(seen(parts)) == list(range(200))
+    assert np.mean([len(set(y.tolist())) for _, y in parts]) < 2.5  # of five; in an even stream nearly all
+    assert np.mean([len({value // 100 for value in seen([part])}) for part in parts]) > 1.9
+    for x, y in parts:
+        assert [round(value * 255) % 5 for value in x[:, 0, 0, 0].tolist()] == y.tolist()
+    assert list(stream("mixed-label-shift", [], 20)) == []
+
+
 def test_an_order_runs_over_the_sets_one_after_the_other() -> None:
     both = Batches((numbered(3), numbered(4, 100)), 2, torch.device("cpu"), np.array([3, 0, 6, 2, 4]))
     assert seen(list(both)) == [100, 0, 103, 2, 101]
@@ -149,7 +185,7 @@ def test_every_protocol_runs_at_batch_size_1_and_repeats(protocol: str) -> None:
 
     assert run() == run()
     assert run()[0][2]
-    (first,) = list(stream(protocol, shifts()[:1], 1))
+    first, *_ = stream(protocol, shifts()[:1], 1)
     assert {len(y) for _, y in first.batches} == {1}
 
 

@@ -157,4 +157,4 @@ def collect_warnings() -> Iterator[list[SteepWarning]]:
 
 def setup(cell: Cell) -> Cell:
     """Take from a cell what its adapter depends on: all but the stream."""
-    return replace(cell, shift="", severity=0, sequence=(), protocol="", delta=None, limit=None)
+    return replace(cell, shift="", severity=0, sequence=(), protocol="", delta=None, rounds=None, pace=None, limit=None)

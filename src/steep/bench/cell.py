@@ -11,8 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from steep import provenance
 from steep.bench.adapters import Adapters, collect_warnings, place, precision
@@ -25,6 +27,7 @@ from steep.core.dist.group import Group
 from steep.core.run.precision import half_precision
 from steep.data import ImageSet
 from steep.data.streamed import streamed
+from steep.data.streams import knobs
 from steep.methods import SOURCE, adapt, is_baseline
 
 MOST_NAMED = 100  # pictures that could not be read, in one row
@@ -73,9 +76,8 @@ def run(
             lambda: after if is_baseline(cell.method) else _source_energy(source, model, sets, device, group),
         )
     measured = metrics(logits, labels)
-    # by image only where every method sees them in one order, and there are not very many
-    by_image = cell.protocol == "reset" and cell.shift != SEQUENCE
-    right = {"right": packed(correct(logits, labels).cpu().numpy())} if by_image else {}
+    right = {} if cell.rounds else {"right": packed(_by_place(correct(logits, labels), done.segments))}
+    missed = {} if cell.pace is None else {"missed": done.missed}
     return {
         "schema": SCHEMA,
         "key": cell.key(),
@@ -85,6 +87,8 @@ def run(
         "energy_after": after,
         **diagrams(logits, labels),
         **right,
+        **missed,
+        "online": cell.batch_size != 0,
         "segments": _segments(cell, done.segments),
         "data": [_about(data) for data in sets],
         "notes": shared.add_notes(caught),
@@ -117,7 +121,7 @@ def _about(data: ImageSet) -> dict[str, Any]:
 
 def _source_cell(cell: Cell) -> Cell:
     """Take from a cell what the source model's answers depend on."""
-    seed = cell.seed if cell.protocol in ("mixed", "label-shift") else 0
+    seed = cell.seed if "seed" in knobs(cell.protocol) else 0
     how: dict[str, Any] = {"setting": "paper", "hyper": (), "steps": 1, "episodic": False, "predict": "before"}
     return replace(cell, method=SOURCE, seed=seed, guard="off", views=None, **how)
 
@@ -142,7 +146,7 @@ def _precision_used(cell: Cell, model: nn.Module) -> str:
 
 def _segments(cell: Cell, segments: list[Answers]) -> list[dict[str, Any]]:
     """Measure every segment by itself; a mixed stream is taken apart into the shifts its images came from."""
-    if cell.protocol == "mixed":
+    if cell.shift == SEQUENCE and len(segments) == 1:
         segments = _apart(cell, segments[0])
     elif cell.shift != SEQUENCE:
         return []
@@ -155,10 +159,17 @@ def _segments(cell: Cell, segments: list[Answers]) -> list[dict[str, Any]]:
     return rows
 
 
+def _by_place(right: Tensor, segments: list[Answers]) -> NDArray[np.bool_]:
+    """Put flags in the order of the sets' images, so that they are of the same ones whatever order a stream has."""
+    flags = np.split(right.cpu().numpy(), np.cumsum([len(segment.places) for segment in segments])[:-1])
+    return np.concatenate([flag[np.argsort(segment.places)] for flag, segment in zip(flags, segments, strict=True)])
+
+
 def _apart(cell: Cell, whole: Answers) -> list[Answers]:
     if whole.origin is None:  # one shift only: nothing to take apart
         return [replace(whole, name=cell.shifts[0][0])]
     return [
-        Answers(name, severity, False, whole.logits[whole.origin == index], whole.labels[whole.origin == index])
+        replace(whole, name=name, severity=severity, reset=False, logits=whole.logits[of], labels=whole.labels[of])
         for index, (name, severity) in enumerate(cell.shifts)
+        for of in [whole.origin == index]
     ]

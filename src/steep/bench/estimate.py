@@ -31,7 +31,7 @@ def images(cell: Cell) -> int:
     if cell.protocol == "gradual":
         times = 2 * len(cell.shifts) - len({name for name, _ in cell.shifts})
         return total * times // max(1, len(cell.shifts))
-    return total
+    return total * (cell.rounds or 1)
 
 
 def passes(cell: Cell) -> float:
@@ -46,7 +46,8 @@ def passes(cell: Cell) -> float:
     total = images(cell) or cell.batch_size or 1
     step = method.passes(min(cell.batch_size or total, total), total)
     views = len(VIEWS[cell.views](torch.zeros(1, 1, 1, 1))) if cell.views else 0
-    return cell.steps * step + (cell.predict == "after" and method.moves) + views
+    answer = method.answer_passes() if cell.predict == "after" and method.moves else 0
+    return cell.steps * step + answer + views
 
 
 def work(cell: Cell) -> float:

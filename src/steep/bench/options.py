@@ -97,6 +97,8 @@ RUN: dict[str, Constraint] = {
 COMMANDS: dict[str, Constraint] = {
     "protocol": Choice(*PROTOCOLS),
     "delta": Real(above=0),
+    "rounds": Whole(least=1),
+    "pace": Real(above=0),
     "size": Whole(least=1),
     "crop": Real(above=0, most=1),
     "interpolation": Choice(*INTERPOLATIONS),

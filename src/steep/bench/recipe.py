@@ -22,6 +22,7 @@ from steep.core.constraints import TABLE, TEXT, added_later
 from steep.core.method import Method
 from steep.data import NAMES
 from steep.data.known import data_set
+from steep.data.streams import APART, knobs
 from steep.errors import InputError, SteepError, UnknownNameError, unknown
 from steep.methods import METHODS, find, make
 from steep.models import build, checkpoints
@@ -190,8 +191,8 @@ class _Grid:
     def cells(self, own_domain: bool) -> Iterator[Cell]:
         """Yield every cell, cells on the same images one after the other and the source model first."""
         common = _only(self.table, ("size", "crop", "interpolation", "channels", "limit", "precision"))
-        if self.protocol == "label-shift":
-            common["delta"] = self.table.get("delta", 0.1)
+        asked = {name: usual for name, usual in knobs(self.protocol).items() if name != "seed"}
+        common |= {name: self.table.get(name, usual) for name, usual in asked.items()}
         for source, domain in self._sources():
             tables = self.table["methods"].items()
             lines = [line for label, table in tables for line in self._lines(label, table, domain)]
@@ -237,7 +238,7 @@ class _Grid:
 
     def _streams(self, shifts: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
         """Make each shift a stream of its own, or all of them one, as the protocol wants it."""
-        if self.protocol in ("reset", "label-shift"):
+        if self.protocol in APART:
             return [{"shift": name, "severity": severity} for name, severity in shifts]
         worst = max((severity for _, severity in shifts), default=0)
         return [{"shift": SEQUENCE, "severity": worst, "sequence": tuple(shifts)}] if shifts else []

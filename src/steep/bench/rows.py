@@ -1,10 +1,11 @@
 """Rows as they lie in a store: one JSON object a line, strict JSON, each complete in itself.
 
 `schema`, `key`, `spec` · accuracy, error, loss, nll, ece, mce, brier, energy_before, energy_after, n ·
-`reliability` (10 bins, for diagrams), `calibration` (15 bins, of which ECE is made), `per_class`, `right` (of a set
-that every method sees in one order, a bit for each image: `packed`), `segments`, `data` (origin, digest, what was
-left out, which classes counted), `notes` ·
-seconds, images_per_s, peak_memory, started, finished, `env` (versions, commit, device).
+`reliability` (10 bins, for diagrams), `calibration` (15 bins, of which ECE is made), `per_class`, `right` (a bit for
+each image, in the order of the sets whatever that of the stream: `packed`), `online` (each image was answered when its
+batch came, and the whole set was not one batch), `missed` (batches that a slow method did not learn from), `segments`,
+`data` (origin, digest, what was left out, which classes counted), `notes` · seconds, images_per_s, peak_memory,
+started, finished, `env` (versions, commit, device).
 
 Beside `rows.jsonl` lies `rows.jsonl.grids`, as long as a bench lacks rows: the keys of the cells of each such grid, so
 that a report does not take a part of a bench for the whole.
@@ -54,9 +55,9 @@ SPEC: dict[str, Shape] = {
         ("setting?", "protocol?", "predict?", "guard?", "precision?", "label?", "views?", "interpolation?"), _TEXT
     ),
     **dict.fromkeys(("severity?", "seed?", "batch_size?", "steps?"), _WHOLE),
-    **dict.fromkeys(("size?", "channels?", "limit?"), (int, _NONE)),
+    **dict.fromkeys(("size?", "channels?", "limit?", "rounds?"), (int, _NONE)),
     "sequence?": [[(str, int)]],
-    **dict.fromkeys(("delta?", "crop?"), (int, float, _NONE)),
+    **dict.fromkeys(("delta?", "pace?", "crop?"), (int, float, _NONE)),
     "episodic?": (bool,),
     "hyper?": (dict,),
 }
@@ -66,7 +67,8 @@ ROW: dict[str, Shape] = {
     "spec": SPEC,
     **dict.fromkeys(("accuracy?", "error?", "loss?", "nll?", "ece?", "mce?", "brier?"), _NUMBER),
     **dict.fromkeys(("energy_before?", "energy_after?", "seconds?", "images_per_s?"), _NUMBER),
-    **dict.fromkeys(("n?", "nonfinite?", "undone?"), _WHOLE),
+    **dict.fromkeys(("n?", "nonfinite?", "undone?", "missed?"), _WHOLE),
+    "online?": (bool,),
     **dict.fromkeys(("right?", "started?", "finished?"), _TEXT),
     **dict.fromkeys(("reliability?", "calibration?"), _BINS),
     "per_class?": frozenset({"count", "correct", "predicted"}),

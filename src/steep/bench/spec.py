@@ -25,8 +25,8 @@ CLEAN = "clean"
 class Cell:
     """One run: a method on one stream of test images.
 
-    With the protocols `reset` and `label-shift` a cell is one shift at one severity, from the source model. With
-    `continual`, `gradual` and `mixed` it is a whole sequence of shifts, and its row also holds the segments.
+    With a protocol of `steep.data.streams.APART` a cell is one shift at one severity, from the source model. With
+    another it is a whole sequence of shifts, and its row also holds the segments.
 
     >>> cell = Cell(data="digits-c", shift="fog", severity=5, model="wrn-10-1", weights="untrained", method="tent")
     >>> cell.key()[:12], cell == Cell.from_json(cell.to_json())
@@ -45,8 +45,10 @@ class Cell:
     setting: str = "paper"  # paper | tuned
     hyper: Hyper = ()  # every hyper-parameter of the method, sorted by name
     seed: int = 0  # of the method's random stream, and of the order where the protocol draws one
-    protocol: str = "reset"  # reset | continual | gradual | mixed | label-shift
-    delta: float | None = None  # burstiness of label-shift
+    protocol: str = "reset"  # a name of steep.data.PROTOCOLS
+    delta: float | None = None  # how bursty classes come; None: of a protocol that does not ask
+    rounds: int | None = None  # how often the shifts come again; None as above
+    pace: float | None = None  # forward passes of the source model until the next batch comes; None as above
     batch_size: int = 200  # 0: the whole set in one batch
     steps: int = 1
     episodic: bool = False
@@ -84,7 +86,8 @@ class Cell:
         """Give the cell as plain data."""
         table = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         table["hyper"] = {name: _plain(value) for name, value in self.hyper}
-        for name in ("views", "crop", "interpolation"):  # rows from before there were these keep their keys
+        # rows from before there were these keep their keys
+        for name in ("rounds", "pace", "views", "crop", "interpolation"):
             if table[name] is None:
                 del table[name]
         return table

@@ -12,19 +12,24 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from steep.bench.adapters import now
+from steep.bench.estimate import passes
 from steep.bench.spec import Cell
 from steep.core.adapter import Adapter
 from steep.core.dist.group import Group
 from steep.data import Batches, ImageSet, Shift, stream, to_floats
+from steep.data.streams import knobs
+from steep.errors import InputError
 
 OnProgress: TypeAlias = Callable[[int, int, float | None], None]
 """Called now and then with (images done, images in all, accuracy so far)."""
 
 _RESIDENT = 4 << 30  # bytes of uint8 images that may live on the device at once
 _PROGRESS_EVERY = 0.5  # seconds
+LEISURE = 2  # passes that an answer may take where a stream does not wait: it costs no time, so it must not be long
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +41,7 @@ class Answers:
     reset: bool
     logits: Tensor  # (N, K)
     labels: Tensor  # (N,)
+    places: NDArray[np.int64]  # (N,), of the images in the sets, one set after the other
     origin: Tensor | None = None  # (N,), which shift of a mixed stream an image came from
 
 
@@ -46,6 +52,7 @@ class Streamed:
     segments: list[Answers]
     seconds: float
     undone: int  # steps the guard has undone
+    missed: int  # batches that came while a step was under way, where the stream does not wait
 
 
 def run_stream(
@@ -59,27 +66,37 @@ def run_stream(
     """Show an adapter the whole stream of a cell; in a group, each rank its part of every batch."""
     shifts = [Shift(name, level, data) for (name, level), data in zip(cell.shifts, sets, strict=True)]
     size = cell.batch_size or max(map(len, sets))
-    delta = 0.1 if cell.delta is None else cell.delta
+    chosen = {name: getattr(cell, name) for name in knobs(cell.protocol) if getattr(cell, name) is not None}
+    if cell.pace is not None and group is not None:
+        raise InputError(
+            f"protocol {cell.protocol}: expected one process, got {group.size} ranks. Run it on one device"
+        )
+    cost = 0.0 if cell.pace is None else passes(cell) / cell.pace  # of a step, in batches that come meanwhile
     segments: list[Answers] = []
-    undone = 0
-    progress = _Progress(on_progress, sum(map(len, sets)) * (2 if cell.protocol == "gradual" else 1))
+    undone = missed = 0
+    progress = _Progress(on_progress, sum(map(len, sets)) * (2 if cell.protocol == "gradual" else cell.rounds or 1))
     begun = now(device)
-    for segment in stream(cell.protocol, shifts, size, device=device, seed=cell.seed, delta=delta):
+    for segment in stream(cell.protocol, shifts, size, device=device, **chosen):
         if segment.reset and segments:
             undone += _undone(adapter, cell)  # a reset forgets the count
             adapter.reset()
-        logits, labels = [], []
-        for x, y in resident(segment.batches, group):
-            answer = adapter(x)
+        logits, labels, busy = [], [], 0.0  # until which batch a step takes
+        for place, (x, y) in enumerate(resident(segment.batches, group)):
+            if place < busy:
+                answer = adapter.peek(x, plain=adapter.method.answer_passes() > LEISURE)
+                missed += 1
+            else:
+                answer = adapter(x)
+                busy = place + cost
             if group is not None:
                 answer = group.gather(answer, group.parts(len(y)))
             logits.append(answer)
             labels.append(y)
             progress.add(answer, y)
-        answers = torch.cat(logits), torch.cat(labels), _origin(segment.batches)
+        answers = torch.cat(logits), torch.cat(labels), segment.batches.places(), _origin(segment.batches)
         segments.append(Answers(segment.name, segment.severity, segment.reset, *answers))
     seconds = max(now(device) - begun, 1e-9)
-    return Streamed(segments, seconds, undone + _undone(adapter, cell))
+    return Streamed(segments, seconds, undone + _undone(adapter, cell), missed)
 
 
 def resident(source: Batches, group: Group | None = None) -> Iterator[tuple[Tensor, Tensor]]:

@@ -111,16 +111,19 @@ class Adapter:
                 callback(self, answer)
             return answer
 
-    def peek(self, x: Any, view: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Answer images, or a view of them, without adapting: model and `last` stay. Alone, not in a group."""
+    def peek(self, x: Any, view: Callable[[Tensor], Tensor] | None = None, *, plain: bool = False) -> Tensor:
+        """Answer images, or a view of them, without adapting: model and `last` stay. Alone, not in a group.
+
+        With `plain` the model answers by one forward, also where the method's own answer takes many.
+        """
         with self._lock, grads(), fresh_casts(), kernels(self._fast, self.behaviour.deterministic):
             images, good = self._state.model.check_images(x, **{**self._keep, "keep_bad": False})
             images = images if view is None else view(images)
             if good is None:
-                return self._runner.peek(images).clone()
+                return self._runner.peek(images, plain=plain).clone()
             logits = self._answer_blank(images, good)
             if good.any():
-                logits[good] = self._runner.peek(images[good])
+                logits[good] = self._runner.peek(images[good], plain=plain)
             return logits
 
     def _answer(self, x: Tensor) -> Tensor:

@@ -223,6 +223,10 @@ class Method(abc.ABC, Generic[S]):
         """
         return 1 + (backward_passes(self.params) if hasattr(self, "params") else 0.0)
 
+    def answer_passes(self) -> float:
+        """Count the forward passes for each image of an answer alone, without a step."""
+        return 1.0
+
     def repeats(self, state: S, x: Tensor) -> bool:
         """Whether a step on such images does on the device what the last one did, so that a graph can repeat it."""
         return True

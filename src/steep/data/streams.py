@@ -17,8 +17,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -160,12 +160,17 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A stretch of a stream under one shift. With `reset` the caller goes back to the source model before it."""
+    """A stretch of a stream under one shift. With `reset` the caller goes back to the source model before it.
+
+    With a `pace` the stream does not wait: a batch comes in the time of so many forward passes over it, and one that
+    comes while a step is under way is answered by the model as it is (`Adapter.peek`) and not learnt from.
+    """
 
     name: str
     severity: int
     batches: Batches
     reset: bool
+    pace: float | None = None
 
 
 Segments: TypeAlias = Iterator[Segment]
@@ -201,6 +206,33 @@ def mixed(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "c
     order = np.random.default_rng(seed).permutation(sum(map(len, sets)))
     worst = max((shift.severity for shift in shifts), default=0)
     if sets:
+        yield Segment("mixed", worst, _batches(sets, batch_size, device, order), True)
+
+
+def recurring(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", rounds: int = 20) -> Segments:
+    """All shifts one after the other, again and again, with no reset between (20 rounds: PeTTA, NeurIPS 2024)."""
+    if rounds < 1:
+        raise InputError(f"rounds: expected 1 or more, got {rounds}")
+    return continual([*shifts] * rounds, batch_size, device=device)
+
+
+def limited_time(
+    shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", pace: float = 1.0
+) -> Segments:
+    """As `reset`, but the stream does not wait for a slow method: it misses batches (Alfarra et al., ICML 2024)."""
+    if not 0 < pace < math.inf:
+        raise InputError(f"pace: expected a number more than 0, got {pace}")
+    return (replace(segment, pace=pace) for segment in reset_per_shift(shifts, batch_size, device=device))
+
+
+def mixed_label_shifted(
+    shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", delta: float = 0.1, seed: int = 0
+) -> Segments:
+    """All pictures of all shifts in one stream, its classes coming in bursts: many kinds, few classes in a batch."""
+    sets = tuple(shift.load() for shift in shifts)
+    if sets:
+        order = label_shift(np.concatenate([data.labels for data in sets]), delta, seed=seed)
+        worst = max(shift.severity for shift in shifts)
         yield Segment("mixed", worst, _batches(sets, batch_size, device, order), True)
 
 
@@ -247,8 +279,24 @@ PROTOCOLS: dict[str, Callable[..., Segments]] = {
     "gradual": gradual,
     "mixed": mixed,
     "label-shift": label_shifted,
+    "mixed-label-shift": mixed_label_shifted,
+    "recurring": recurring,
+    "limited-time": limited_time,
 }
 """The protocols by name."""
+
+APART = ("reset", "label-shift", "limited-time")
+"""The protocols in which every shift begins at the source model: each is a stream by itself."""
+
+
+def knobs(protocol: str) -> dict[str, Any]:
+    """What can be chosen of a protocol besides batch size and device, with the usual values.
+
+    >>> knobs("label-shift"), knobs("recurring"), knobs("reset")
+    ({'delta': 0.1, 'seed': 0}, {'rounds': 20}, {})
+    """
+    parameters = inspect.signature(PROTOCOLS[protocol]).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "device"}
 
 
 def stream(
@@ -259,8 +307,10 @@ def stream(
     device: Device = "cpu",
     seed: int = 0,
     delta: float = 0.1,
+    rounds: int = 20,
+    pace: float = 1.0,
 ) -> Segments:
-    """Run shifts in a protocol by name; `seed` and `delta` matter only where the protocol draws.
+    """Run shifts in a protocol by name; the other numbers matter only to the protocols that take them.
 
     >>> from steep.data import load
     >>> shifts = [Shift("clean", 0, load("digits"))]
@@ -269,10 +319,8 @@ def stream(
     """
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
-    run = PROTOCOLS[protocol]
-    options = {"device": device, "seed": seed, "delta": delta}
-    taken = inspect.signature(run).parameters.keys() & options.keys()
-    return run(shifts, batch_size, **{name: options[name] for name in taken})
+    given = {"seed": seed, "delta": delta, "rounds": rounds, "pace": pace}
+    return PROTOCOLS[protocol](shifts, batch_size, device=device, **{name: given[name] for name in knobs(protocol)})
 
 
 def _batches(sets: tuple[ImageSet, ...], batch_size: int, device: Device, order: Order | None = None) -> Batches:

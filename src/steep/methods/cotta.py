@@ -81,5 +81,9 @@ class Cotta(Method[CottaState]):
         return torch.where(sure < self.threshold, total / self.copies, plain)
 
     def passes(self, batch_size: int, images: int) -> float:
-        """The student forward and backward; source, teacher and each view forward."""
-        return super().passes(batch_size, images) + 2 + self.copies
+        """The answer, and the student forward and backward."""
+        return super().passes(batch_size, images) + self.answer_passes()
+
+    def answer_passes(self) -> float:
+        """Source, teacher and each view forward."""
+        return 2 + self.copies

@@ -15,7 +15,7 @@ from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, Switch, Whole, hyper
 from steep.core.layers import Mixing, Params
 from steep.core.losses import entropy
-from steep.core.method import Look, Method, Moment, Need, Step
+from steep.core.method import Look, Method, Moment, Need, Step, backward_passes
 from steep.core.optim import DescentState, brought_back, descend, sgd
 
 TOGETHER = 8  # images whose views are made at once
@@ -86,8 +86,12 @@ class Memo(Method[MemoState]):
             return torch.cat(logits) if logits else state.model(x), torch.cat(losses)
 
     def passes(self, batch_size: int, images: int) -> float:
-        """The views of an image forward and backward, then the image."""
-        return self.updates * self.copies * super().passes(batch_size, images) + 1
+        """The views of an image forward and backward, then the image; an answer costs as much as a step."""
+        return self.answer_passes()
+
+    def answer_passes(self) -> float:
+        """See `passes`."""
+        return self.updates * self.copies * (1 + backward_passes(self.params)) + 1
 
 
 def marginal_entropy(logits: Tensor) -> Tensor:

@@ -57,9 +57,8 @@ def recipe(table: Table) -> str | None:
     top: dict[str, Any] = {name: spec.get(name) for name in ("data", "model", "weights", "protocol")}
     known = declared(spec.get("data"))
     top |= {"shifts": names, "severities": None if known is not None and known.domains else severities}
-    top |= {
-        name: spec.get(name) for name in ("delta", "size", "crop", "interpolation", "channels", "limit", "precision")
-    }
+    how = ("delta", "rounds", "pace", "size", "crop", "interpolation", "channels", "limit", "precision")
+    top |= {name: spec.get(name) for name in how}
     top["batch_size"] = "full" if spec.get("batch_size") == 0 else spec.get("batch_size")
     lines += _pairs(top)
     if source := spec.get("source"):

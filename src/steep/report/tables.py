@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steep.bench.rows import Row, begun, grouped, pooled
+from steep.data.streams import APART
 from steep.errors import InputError
 from steep.methods import SOURCE, is_baseline
 from steep.metrics import SeedSummary, over_seeds
@@ -28,7 +29,7 @@ ENOUGH = 1_000
 """Images of each set from which on the paper's figure, which is of all, stands beside ours: known to half a point."""
 
 GROUP = (
-    *("data", "source", "model", "weights", "weights_sha256", "protocol", "delta", "batch_size"),
+    *("data", "source", "model", "weights", "weights_sha256", "protocol", "delta", "rounds", "pace", "batch_size"),
     *("size", "crop", "interpolation", "channels", "limit", "precision"),
 )
 """What the rows of one table have in common."""
@@ -176,7 +177,7 @@ class _Group:
     def tables(self) -> list[Table]:
         """Make one table for each view of severities."""
         views = [self.severities]
-        if len(self.severities) > 1 and self.spec["protocol"] in ("reset", "label-shift"):
+        if len(self.severities) > 1 and self.spec["protocol"] in APART:
             views.insert(0, self.severities[-1:])
         return [self.table(view) for view in views]
 
@@ -267,7 +268,7 @@ class _Group:
         how = [
             f"protocol {spec['protocol']}",
             batch,
-            f"delta {spec['delta']}" if spec["delta"] is not None else "",
+            *(f"{name} {spec[name]}" for name in ("delta", "rounds", "pace") if spec.get(name) is not None),
             f"{spec['size']} pixels" if spec["size"] else "",
             f"first {spec['limit']:,} images of each set" if spec["limit"] else "",
             spec["precision"],

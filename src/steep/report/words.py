@@ -18,6 +18,9 @@ _PROTOCOLS = {
     "gradual": "severity rises and falls, never reset",
     "mixed": "every {} mixed in each batch",
     "label-shift": "classes come in bursts",
+    "mixed-label-shift": "every {} mixed in each batch, classes come in bursts",
+    "recurring": "all come again and again, never reset",
+    "limited-time": "model reset before each {}, the stream does not wait",
 }
 
 

@@ -151,14 +151,18 @@ class Runner:
             return self.outcome
 
     @torch.no_grad()
-    def peek(self, x: Tensor) -> Tensor:
+    def peek(self, x: Tensor, *, plain: bool = False) -> Tensor:
         """Answer the images without adapting, and leave everything as it is, `outcome` too."""
         self.settle()
         device, host = DeviceSnapshot(self.state), HostSnapshot(self.state)
         try:
             if self.behaviour.episodic:
                 self.state.restore(self.initial)
-            return self.method.predict(self.state, x)
+            if not plain:
+                return self.method.predict(self.state, x)
+            with torch.no_grad():
+                logits: Tensor = self.state.model(x)
+                return logits
         finally:
             device.revert()
             host.revert(self.state)
