@@ -26,7 +26,6 @@ HYPER = {
     "tea": {"sgld_steps": 2, "buffer_size": 256},
     "tea-fast": {"buffer_size": 256},
     "dua": {"copies": 3},
-    "infuse": {"every": 5},
 }
 
 

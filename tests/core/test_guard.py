@@ -31,7 +31,6 @@ QUICK = {
     "cotta": {"copies": 2},
     "memo": {"copies": 2},
     "rotta": {"memory": 8, "every": 12},
-    "infuse": {"full": 20},
 }
 MOVING = [name for name, method in steep.METHODS.items() if method.moves]
 

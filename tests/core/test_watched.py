@@ -14,6 +14,7 @@ from test_guard import MOVING, QUICK, Prism, Wrecker, rainbow
 
 import steep
 from contract import identical
+from steep.core.layers import mixing_of
 from steep.core.run import watched
 from steep.core.run.snapshot import tensors
 from steep.methods.tent import Tent
@@ -253,3 +254,78 @@ def test_blank_frames_of_an_episode_know_nothing_of_the_one_before():
         adapter(first)
         answer = adapter(torch.full_like(x, 0.5))
         assert torch.allclose(answer, steep.adapt(Prism(), "tent", guard="recover")(torch.full_like(x, 0.5)), atol=1e-5)
+
+
+# Whom to trust -------------------------------------------------------------------------------------------------------
+
+
+def sure_of(classes: list[int], certainty: float = 6.0) -> torch.Tensor:
+    """Logits of one image for each class that is named."""
+    return certainty * torch.nn.functional.one_hot(torch.tensor(classes), 4).double()
+
+
+EVEN, ONE, WRONG = [0, 1, 2, 3] * 5, [0] * 20, [3] * 20
+OPINIONS = {  # of the source model by the statistics of the batch, of the stream, and its own
+    "all alike: the method": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN), "batch", False),
+    "its own are surer and agree": (sure_of(EVEN, 3), sure_of(EVEN, 3), sure_of(EVEN), "source", False),
+    "its own are less sure": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN, 3), "batch", False),
+    "its own are sure and lost": (sure_of(EVEN, 3), sure_of(EVEN, 2), sure_of(WRONG), "batch", False),
+    "one class, the stream shows it": (sure_of(EVEN, 2), sure_of(ONE), sure_of(ONE, 3), "stream", True),
+    "one class, its own are surer still": (sure_of(EVEN, 2), sure_of(ONE, 3), sure_of(ONE), "source", True),
+    "one class, its own are lost": (sure_of(EVEN, 2), sure_of(ONE, 3), sure_of(WRONG), "stream", True),
+    "the stream is less sure of fewer": (sure_of(EVEN), sure_of(ONE, 2), sure_of(EVEN, 2), "batch", False),
+}
+
+
+@pytest.mark.parametrize("case", OPINIONS)
+def test_a_look_trusts_who_is_sure_for_a_reason(monkeypatch, case):
+    batch, stream, source, trusted, uneven = OPINIONS[case]
+    opinions = {"batch": batch, "stream": stream, "source": source}
+    monkeypatch.setattr(watched, "_answer", lambda state, x, by: opinions[by])
+    state = steep.adapt(Prism(), "bn", guard="recover")._state
+    watched._look(state, torch.empty(20))
+    assert (state.watch_trusted, state.watch_uneven) == (trusted, uneven)
+
+
+def test_a_first_look_needs_few_images():
+    """A stream of single images that has shifted waits no longer for the method's answers than it must."""
+    adapter, asked = steep.adapt(Prism(), "tent", guard="recover"), []
+    for image in rainbow(0)[0]:
+        adapter(image[None])
+        asked.append(int(adapter._state.watch_looks > watched.PRIOR))
+    assert asked.index(1) == watched.GLANCE - 1
+    assert adapter._state.watch_looks == watched.PRIOR + 2
+
+
+@pytest.mark.parametrize("line", range(8))
+def test_an_interrupt_while_the_source_is_asked_leaves_no_trace(line):
+    """Ctrl-C between any two places that are put back."""
+    adapter = steep.adapt(Prism(), "tent", guard="recover")
+    adapter(rainbow(0)[0])
+    before, origin = adapter.state_dict(), [p.clone() for p in adapter._state.watch_source_parameters]
+    names = ("parameters_at", "fixed_statistics")
+
+    def interrupted(frame, event, arg):
+        if frame.f_code.co_name in names:
+            frame.f_trace = count
+            return count
+        return None
+
+    seen = []
+
+    def count(frame, event, arg):
+        if event == "line":
+            seen.append(frame.f_lineno)
+            if len(seen) == 12 + 7 * line:
+                raise KeyboardInterrupt
+        return count
+
+    sys.settrace(interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            adapter(rainbow(1)[0])
+    finally:
+        sys.settrace(None)
+    assert all(map(torch.equal, adapter._state.watch_source_parameters, origin))
+    assert not mixing_of(adapter.model.norm).off
+    assert identical(adapter.state_dict(), before)

@@ -23,7 +23,6 @@ HYPER = {
     "deyo": {"lr": 0.02, "drop": -1.0},
     "cotta": {"lr": 0.02, "copies": 3},
     "memo": {"copies": 3},
-    "infuse": {"full": 20},
     "rotta": {"lr": 0.02, "every": 10},
     "tea": {"lr": 0.02, "sgld_steps": 2, "buffer_size": 30},
 }

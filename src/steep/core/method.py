@@ -186,9 +186,6 @@ class Method(abc.ABC, Generic[S]):
     moves: ClassVar[bool] = True  # False: no step changes the model, so an answer after it costs no further pass
     baseline: ClassVar[bool] = False  # True: it is the model as it came, which others are compared with
     enough: ClassVar[int] = 50  # images that a step should have; with guard="recover" smaller batches wait for the next
-    bears_few_classes: ClassVar[bool] = (
-        False  # True: guard="recover" leaves batches of few classes and small ones to it
-    )
     look: ClassVar[Look | None] = None  # in charts; None: chosen by the name
     equation: ClassVar[str] = ""  # for documentation
 

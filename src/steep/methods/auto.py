@@ -1,4 +1,4 @@
-"""Auto: the objective of infuse, set by what the model and the stream show. The default guard decides when it rests."""
+"""Auto: infuse, set by what the model and the stream show. The default guard decides when it rests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, hyper
 from steep.core.layers import Params
 from steep.core.method import Look, Method, Need, Step, backward_passes
-from steep.core.optim import DescentState, adam, average, copied, descend
+from steep.core.optim import adam, average, copied, descend
 from steep.core.views import mean_answer, with_mirror
 from steep.errors import NothingToAdaptError
-from steep.methods.infuse import objective
+from steep.methods.infuse import InfuseState, objective
 
-FULL = 200  # images that the rate was chosen for; fewer images a step take a shorter one
 FIRST, EVERY = 4, 64  # batches that all look at mirror images to find out if these may be used; later ones that do
 MOSTLY, FEW = 0.75, 20  # share of sure answers that a mirror must not change, and how many tell nothing yet
 
 
 @dataclass
-class AutoState(DescentState):
-    """Model, optimiser, and what is known of mirror images."""
+class AutoState(InfuseState):
+    """That of infuse, and what is known of mirror images."""
 
-    origin: list[Tensor]  # the source parameters
     steps: int  # so far; recorded ones are not counted
     seen: list[float]  # images of which the answers to both were sure, and those of them that got the same class
     mirrored: bool  # whether a mirror image counts as the same image
@@ -43,7 +41,7 @@ class Auto(Method[AutoState]):
     predicts: ClassVar = "before"
     needs: ClassVar = frozenset({Need.VIEWS})
     look: ClassVar = Look("#E0004D", "square")
-    equation: ClassVar = "L of infuse; d · min(1, B / 2K), rate and pull · min(1, B / 200); one view or two"
+    equation: ClassVar = "L of infuse with d · min(1, B / 2K); one view or two"
 
     lr: float = hyper(1e-3, Real(above=0))
     consistency: float = hyper(0.5, Real(least=0))
@@ -62,18 +60,18 @@ class Auto(Method[AutoState]):
         return AutoState(model, adam(model, self.lr), copied(model.adapted().values()), 0, [0.0, 0.0], True)
 
     def step(self, state: AutoState, x: Tensor) -> Step:
-        """Go down infuse's objective, by as much as so many images can tell, then a little back to the source."""
+        """Go down infuse's objective, then a little back to the source."""
         if not state.origin:
             return Step(self.predict(state, x), used=0, moved=False, note="no layer to adapt: the source model answers")
         looks, state.steps = not self.repeats(state, x), state.steps + 1
         logits = state.model(with_mirror(x, looks or state.mirrored))  # (B or 2B, K)
         note = self._look(state, *logits.detach().chunk(2)) if looks else None
-        views, rate = 1 + state.mirrored, min(1.0, size(x) / FULL)
+        views = 1 + state.mirrored
         logits = logits[: views * len(x)]
-        loss = objective(logits, views, self.consistency, self.diversity * min(1.0, size(x) / (2 * logits.shape[1])))
-        state.optimizer.param_groups[0]["lr"] = rate * self.lr
+        enough = min(1.0, size(x) / (2 * logits.shape[1]))  # not all classes occur in a few images
+        loss = objective(logits, views, self.consistency, self.diversity * enough)
         descend(state.optimizer, loss)
-        average(list(state.model.adapted().values()), state.origin, keep=1 - rate * self.pull)
+        average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)
         return Step(mean_answer(logits.detach().chunk(views)), loss=loss.detach(), note=note)
 
     def _look(self, state: AutoState, image: Tensor, mirror: Tensor) -> str | None:

@@ -25,22 +25,26 @@ import torch
 from torch import Tensor
 
 from steep.core.answers import agreement, confidence, for_uneven_classes, uncertainty, variety
-from steep.core.batch import dealt_out, size
+from steep.core.batch import dealt_out, first, mean, size
 from steep.core.layers import batch_norms, mixed_statistics, mixing_of
 from steep.core.method import Method, Step
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
-from steep.core.trust import AGREES_WITH_STREAM, SMALL, SURER_THAN_STREAM, UNEVEN, waiting_with
 
-FULL = 50  # images that a look needs
+FULL = 50  # images that a look needs, ...
+GLANCE = 16  # ... and those that will do for the first
 FIRST, EVERY = 4, 8  # batches that are all looked at; full ones from one look to the next
-PRIOR = 2  # looks that the source's statistics count for in those of the stream
+PRIOR = 0.5  # looks that the source's statistics count for in those of the stream
 NEWEST = 0.05  # least share of the newest look in them
 
 # When the source model is trusted. Chosen on the four extra corruptions of CIFAR-10-C and CIFAR-100-C, severities 2 and
 # 5, WRN-28-10, with even, uneven and sorted classes: in 58 streams never more than 1.2 points below the source model.
 # PRIOR, and that few classes must be surer by SURER_THAN_BATCH, also on WRN-40-2: results/tried/guard-prior-cpu.jsonl.
 SURER_THAN_BATCH, AGREES_WITH_BATCH = 0.9, 0.75  # times the uncertainty at most, share of the images at least
+# The stream's statistics lag behind where classes are few: there the source model need not be surer, nor agree as much.
+SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5
+UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
+SMALL = 16  # images of a batch that weigh as much as the stream's statistics, where both are mixed
 
 FEWER = math.log(0.75)  # nats of variety less than the source model: too few classes are left
 APART = 0.1  # images in doubt that may be answered otherwise, besides twice those that the source model is unsure of
@@ -123,23 +127,27 @@ class Watched:
     def _step(self, state: Any, x: Tensor) -> Step:
         reference, by_source = self._look(state, x)
         step = self._judged(state, self._learn(state, x), x, reference)
-        return step._replace(logits=by_source) if state.watch_trusted == "source" else self._trusted(state, step, x)
+        if state.watch_trusted != "source":
+            return self._trusted(state, step, x)
+        return step._replace(logits=for_uneven_classes(by_source) if state.watch_uneven else by_source)
 
     def _small_step(self, state: Any, x: Tensor) -> Step:
         """Answer at once; learn at once too if the method is made for that, else when there are enough images."""
-        at_once = size(x) >= self.method.enough or self.method.bears_few_classes
+        at_once = size(x) >= self.method.enough
         step = self._learn(state, x) if at_once else Step(self.predict(state, x), used=0, moved=False, note=WAITING)
         if not at_once:
             self._report(f"batches of fewer than {self.method.enough} images are gathered before it learns from them")
-        images = _gather(state, x, step.logits)
-        if images is None:
+        waiting = _gather(state, x, step.logits)
+        if waiting < (GLANCE if state.watch_recent == NOTHING else FULL):
             return self._trusted(state, step, x) if at_once else step
-        with dealt_out(images) as part:
+        with dealt_out(torch.cat(state.watch_waiting)) as part:
             reference, _ = self._look(state, part)
-            if not at_once:
-                step = self._learn(state, part)
-                step = step._replace(used=size(part) if step.used is None else step.used)
-            step = self._judged(state, step, part, reference)
+            if waiting >= FULL:
+                state.watch_waiting = []
+                if not at_once:
+                    step = self._learn(state, part)
+                    step = step._replace(used=size(part) if step.used is None else step.used)
+                step = self._judged(state, step, part, reference)
         again = not at_once or step.leap
         return step._replace(logits=self.predict(state, x)) if again else self._trusted(state, step, x)
 
@@ -151,8 +159,6 @@ class Watched:
         """Ask the source model, and log whose answers are given from now on, if that is new."""
         before = "batch" if state.watch_recent == NOTHING else state.watch_trusted
         answers = _look(state, x)
-        if self.method.bears_few_classes and state.watch_uneven:
-            state.watch_uneven, state.watch_trusted = False, "batch" if state.watch_trusted == "stream" else "source"
         if state.watch_trusted != before:
             self._report(f"{ANSWERED_BY[state.watch_trusted] or 'the adapted model'} answers from here on")
         return answers
@@ -205,17 +211,17 @@ class Watched:
     @torch.no_grad()
     def predict(self, state: Any, x: Tensor) -> Tensor:
         """Answer by whom the last look trusts; a small batch needs the stream's statistics beside its own."""
-        if state.watch_trusted == "source":
-            return _answer(state, x, "source")
+        logits = _answer(state, x, "source") if state.watch_trusted == "source" else self._predict(state, x)
+        return for_uneven_classes(logits) if state.watch_uneven else logits
+
+    def _predict(self, state: Any, x: Tensor) -> Tensor:
         resting = state.watch_rest > 0
-        if self.method.bears_few_classes and not resting:
-            return self.method.predict(state, x)
         prior = None if state.watch_trusted == "stream" else SMALL
         steady = fixed_statistics(state.model, state.watch_mean, state.watch_var, prior=prior)
         plain = not _by_batch(state) or (state.watch_trusted == "batch" and size(x) >= FULL)
         with nullcontext() if plain else steady, _source_parameters(state) if resting else nullcontext():
-            logits = state.model(x) if resting else self.method.predict(state, x)
-        return for_uneven_classes(logits) if state.watch_uneven else logits
+            logits: Tensor = state.model(x) if resting else self.method.predict(state, x)
+        return logits
 
     def repeats(self, state: Any, x: Tensor) -> bool:
         """Whether the method goes on by itself, and does what it did the last time."""
@@ -230,13 +236,14 @@ def _by_batch(state: Any) -> bool:
     return any(hook is not None and not hook.always for hook in hooks)
 
 
-def _gather(state: Any, x: Tensor, answer: Tensor) -> Tensor | None:
-    """Let a small batch wait for the next ones; give all that wait, once they are enough."""
-    state.watch_waiting = waiting_with(state.watch_waiting, x, answer)
-    if sum(map(len, state.watch_waiting)) < FULL:
-        return None
-    images, state.watch_waiting = torch.cat(state.watch_waiting), []
-    return images
+def _gather(state: Any, x: Tensor, answer: Tensor) -> int:
+    """Let a small batch wait for the next ones, unless it has no answer: it would spoil the others. Count them."""
+    if bool(mean(answer.amax(dim=1)).isfinite()):
+        alike = [
+            batch for batch in state.watch_waiting if batch.shape[1:] == x.shape[1:]
+        ]  # a stream may change its size
+        state.watch_waiting = [*alike, first(x, size(x)).clone()]
+    return sum(map(len, state.watch_waiting))
 
 
 @contextmanager
