@@ -11,33 +11,26 @@ import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
 from steep.errors import NothingToAdaptError
 from steep.methods import auto
-
-LR, PULL, C, D = 0.02, 0.1, 0.7, 2.0
-
-
-def loss_gradient(logits: np.ndarray, views: int, variety: float) -> np.ndarray:
-    """Of energy + C · cross-entropy to the mean of the views − variety · entropy of the mean answer."""
-    p, n = softmax(logits), len(logits)
-    target = np.tile(p.reshape(views, n // views, -1).mean(axis=0), (views, 1))
-    slope = np.log(p.mean(axis=0)) + 1
-    return -p / n + C * (p - target) / n + variety / n * p * (slope - (p * slope).sum(axis=1, keepdims=True))
+from steep.methods.infuse import variety_of
+from test_derivations_infuse import HYPER, LR, PULL, loss_by_hand
 
 
-@pytest.mark.parametrize("batch", [4, 60, 240])
-def test_few_images_need_fewer_classes(batch):
+@pytest.mark.parametrize(("batch", "lacking"), [(1, False), (240, True)])
+def test_few_images_need_fewer_classes(batch, lacking):
     net = make_net()
-    adapter = steep.adapt(net, "auto", guard="skip", lr=LR, pull=PULL, consistency=C, diversity=D)
+    adapter = steep.adapt(net, "auto", guard="skip", **HYPER)
     hand, optimizer = Hand(net), Adam(LR)
     source = {name: hand.params[name].copy() for name in NORM}
     for seed in range(2):
         x = make_images(seed, batch)
         views = np.concatenate([x.numpy(), x.numpy()[..., ::-1]])
         logits = hand.logits(views)
-        classes = logits.shape[1]
+        shares = softmax(logits).mean(axis=0)
+        assert (-(shares * np.log(shares)).sum() < variety_of(batch, len(shares))) == lacking
         answers = adapter(x)
         assert_close(answers.softmax(1), softmax(logits).reshape(2, batch, -1).mean(axis=0))
         assert_close(steep.energy(answers), energy(logits).reshape(2, batch).mean(axis=0))
-        gradient = loss_gradient(logits, 2, D * min(1.0, batch / (2 * classes)))
+        _, gradient = loss_by_hand(logits, 2)
         optimizer.step(hand.params, only(hand.backward(views, gradient)[0]))
         for name in NORM:
             hand.params[name] += PULL * (source[name] - hand.params[name])

@@ -9,7 +9,9 @@ import torch
 import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
 from steep.core.answers import for_uneven_classes
-from steep.core.statistics import fixed_statistics, remembered, source_statistics
+from steep.core.layers import mixtures
+from steep.core.statistics import fixed_statistics, remember, shift_of, source_statistics
+from steep.methods.infuse import variety_of
 
 LR, PULL, C, D = 0.02, 0.1, 0.7, 2.0
 STREAM = [make_images(seed) for seed in range(4)]
@@ -18,13 +20,23 @@ HYPER = {"lr": LR, "pull": PULL, "consistency": C, "diversity": D}
 
 def loss_by_hand(logits: np.ndarray, views: int) -> tuple[float, np.ndarray]:
     """The loss and its gradient by the logits (V · B, K)."""
-    p, n = softmax(logits), len(logits)
+    p, n, classes = softmax(logits), len(logits), logits.shape[1]
     target = np.tile(p.reshape(views, n // views, -1).mean(axis=0), (views, 1))
     shares = p.mean(axis=0)
-    loss = energy(logits).mean() - C * (target * np.log(p)).sum(axis=1).mean() + D * (shares * np.log(shares)).sum()
+    variety, most = -(shares * np.log(shares)).sum(), -np.log(1 / classes + (1 - 1 / classes) / (n / views))
+    loss = energy(logits).mean() - C * (target * np.log(p)).sum(axis=1).mean() - D * min(variety, most)
     slope = np.log(shares) + 1  # of Σ π ln π
     down = -p / n + C * (p - target) / n
-    return loss, down + D / n * p * (slope - (p * slope).sum(axis=1, keepdims=True))
+    lacks = D if variety < most else 0.0
+    return loss, down + lacks / n * p * (slope - (p * slope).sum(axis=1, keepdims=True))
+
+
+def test_few_images_of_even_classes_show_that_much_variety():
+    """Drawn evenly, B images of K classes have on average the sum of squared shares that belongs to that entropy."""
+    rng = np.random.default_rng(0)
+    for images, classes in ((1, 5), (20, 10), (50, 1000), (400, 7)):
+        shares = rng.multinomial(images, np.full(classes, 1 / classes), size=4000) / images
+        assert variety_of(images, classes) == pytest.approx(-np.log((shares**2).sum(axis=1).mean()), abs=0.01)
 
 
 @pytest.mark.parametrize("mirror", [True, False])
@@ -56,8 +68,9 @@ def test_the_streams_statistics_are_those_of_all_images_together():
     inputs = []
     model.net.bn1.register_forward_hook(lambda layer, args, out: inputs.append(args[0].detach().numpy()))
     for k, x in enumerate(STREAM, start=1):
-        with remembered(model, mean, var, torch.tensor(1 / k)), torch.no_grad():
+        with mixtures(model) as seen, torch.no_grad():
             model(x)
+        remember(model, seen, mean, var, torch.tensor(1 / k))
     everything = np.concatenate(inputs)
     assert_close(mean[0], everything.mean(axis=(0, 2, 3)), 1e-6)
     assert_close(var[0], everything.var(axis=(0, 2, 3)), 1e-6)
@@ -69,6 +82,21 @@ def test_the_streams_statistics_are_those_of_all_images_together():
         layer.running_var.copy_(v)
     assert_close(by_stream, twin(STREAM[0]).detach().numpy(), 1e-6)
     assert_close(model(STREAM[0]).detach(), Hand(net).logits(STREAM[0]))  # afterwards as before
+
+
+def test_the_shift_of_a_batch_is_the_divergence_of_the_median_layer():
+    net = make_net()
+    model = steep.adapt(net, "bn")._state.model
+    with mixtures(model) as seen, torch.no_grad():
+        model(STREAM[0])
+    divergences = []
+    for layer, mean, var in seen:
+        batch = torch.distributions.Normal(mean, (var + layer.eps).sqrt())
+        source = torch.distributions.Normal(layer.running_mean, (layer.running_var + layer.eps).sqrt())
+        divergences.append(torch.distributions.kl_divergence(batch, source).mean())
+    assert len(divergences) == 2
+    assert_close(shift_of(seen), min(divergences).numpy(), 1e-6)  # the lower of the two in the middle
+    assert_close(shift_of([*seen, seen[0]]), divergences[0].numpy(), 1e-6)
 
 
 def test_uneven_classes_are_corrected_as_bayes_would():

@@ -1,4 +1,4 @@
-"""Auto: infuse, set by what the model and the stream show. The default guard decides when it rests."""
+"""Auto: infuse for any model and any images. The default guard decides when it rests."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class AutoState(InfuseState):
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Method[AutoState]):
-    """Choose by layers, batch, classes and first images; with the default guard, answer as the source where better."""
+    """Infuse where the layers allow it, by mirror images where these leave sure answers as they are."""
 
     name: ClassVar = "auto"
     paper: ClassVar = "steep's own; the objective is infuse's"
     predicts: ClassVar = "before"
     needs: ClassVar = frozenset({Need.VIEWS})
     look: ClassVar = Look("#E0004D", "square")
-    equation: ClassVar = "L of infuse with d · min(1, B / 2K); one view or two"
+    equation: ClassVar = "L of infuse, by one view or two"
 
     lr: float = hyper(1e-3, Real(above=0))
     consistency: float = hyper(0.5, Real(least=0))
@@ -68,8 +68,7 @@ class Auto(Method[AutoState]):
         note = self._look(state, *logits.detach().chunk(2)) if looks else None
         views = 1 + state.mirrored
         logits = logits[: views * len(x)]
-        enough = min(1.0, size(x) / (2 * logits.shape[1]))  # not all classes occur in a few images
-        loss = objective(logits, views, self.consistency, self.diversity * enough)
+        loss = objective(logits, size(x), views, self.consistency, self.diversity)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)
         return Step(mean_answer(logits.detach().chunk(views)), loss=loss.detach(), note=note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steep.core.answers import variety
-from steep.core.batch import mean
+from steep.core.batch import mean, size
 from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, Switch, hyper
 from steep.core.layers import Params
@@ -36,8 +37,9 @@ class Infuse(Method[InfuseState]):
     needs: ClassVar = frozenset({Need.VIEWS})
     look: ClassVar = Look("#7A1FA2", "cross")
     equation: ClassVar = """
-        L = mean E(v) + c · mean −Σ_k q_k log p(v)_k − d · H(mean p(v)),        v: image x and mirror image x̄
+        L = mean E(v) + c · mean −Σ_k q_k log p(v)_k − d · min(H(mean p(v)), H_B),        v: image x and mirror image x̄
         E(v) = −log Σ_k exp f(v)_k,        q = (p(x) + p(x̄)) / 2 without gradient
+        H_B = log K − log(1 + (K − 1) / B),        the variety that B images of K even classes show
         θ ← θ − lr · Adam(∇L),        θ ← θ + pull · (θ_source − θ)
     """
 
@@ -57,7 +59,7 @@ class Infuse(Method[InfuseState]):
         """Go down L on the images and their mirror images, then a little back to the source."""
         views = 1 + self.mirror
         logits = state.model(with_mirror(x, self.mirror))  # (views · B, K)
-        loss = objective(logits, views, self.consistency, self.diversity)
+        loss = objective(logits, size(x), views, self.consistency, self.diversity)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)
         return Step(mean_answer(logits.detach().chunk(views)), loss=loss.detach())
@@ -72,7 +74,16 @@ class Infuse(Method[InfuseState]):
         return (1 + self.mirror) * (1 + backward_passes(self.params))
 
 
-def objective(logits: Tensor, views: int, consistency: float, diversity: float) -> Tensor:
-    """Energy + c · cross-entropy to the mean of all views − d · entropy of the mean answer."""
+def objective(logits: Tensor, images: int, views: int, consistency: float, diversity: float) -> Tensor:
+    """Energy + c · cross-entropy to the mean of all views − d · entropy of the mean answer, where it is too low."""
     target = mean_answer(logits.detach().chunk(views)).repeat(views, 1)
-    return mean(energy(logits) + consistency * soft_cross_entropy(logits, target)) - diversity * variety(logits)
+    enough = variety(logits).clamp_max(variety_of(images, logits.shape[1]))
+    return mean(energy(logits) + consistency * soft_cross_entropy(logits, target)) - diversity * enough
+
+
+def variety_of(images: int, classes: int) -> float:
+    """Say how much variety so few images show although all classes are equally frequent, in nats.
+
+    The expected sum of the squared class shares is 1 / K + (1 − 1 / K) / B; this is the entropy with that sum.
+    """
+    return math.log(classes / (1 + (classes - 1) / images))

@@ -26,20 +26,21 @@ from torch import Tensor
 
 from steep.core.answers import agreement, confidence, for_uneven_classes, uncertainty, variety
 from steep.core.batch import dealt_out, first, mean, size
-from steep.core.layers import batch_norms, mixed_statistics, mixing_of
+from steep.core.layers import batch_norms, mixed_statistics, mixing_of, mixtures
 from steep.core.method import Method, Step
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
-from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
+from steep.core.statistics import fixed_statistics, parameters_at, remember, shift_of, source_statistics
 
 FULL = 50  # images that a look needs, ...
 GLANCE = 16  # ... and those that will do for the first
 FIRST, EVERY = 4, 8  # batches that are all looked at; full ones from one look to the next
-PRIOR = 0.5  # looks that the source's statistics count for in those of the stream
+PRIOR = 2.0  # looks that the source's statistics count for in those of the stream, ...
+SHIFTED, PRIOR_IF_SHIFTED = 0.12, 0.5  # ... and fewer where the first one shows a shift of more than so many nats
 NEWEST = 0.05  # least share of the newest look in them
 
 # When the source model is trusted. Chosen on the four extra corruptions of CIFAR-10-C and CIFAR-100-C, severities 2 and
 # 5, WRN-28-10, with even, uneven and sorted classes: in 58 streams never more than 1.2 points below the source model.
-# PRIOR, and that few classes must be surer by SURER_THAN_BATCH, also on WRN-40-2: results/tried/guard-prior-cpu.jsonl.
+# The priors, SHIFTED and GLANCE on the same corruptions and WRN-40-2: results/tried/guard-settings-cpu.jsonl.
 SURER_THAN_BATCH, AGREES_WITH_BATCH = 0.9, 0.75  # times the uncertainty at most, share of the images at least
 # The stream's statistics lag behind where classes are few: there the source model need not be surer, nor agree as much.
 SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5
@@ -69,7 +70,7 @@ class Watch:
     watch_source_var: list[Tensor]
     watch_mean: list[Tensor]  # of the stream
     watch_var: list[Tensor]
-    watch_looks: Tensor  # that these are averaged over, PRIOR included
+    watch_looks: Tensor  # that these are averaged over, the prior included
     watch_trusted: str  # "batch", which stands for the method, "stream" or "source"
     watch_recent: list[float]  # mean of the last looks: uncertainty by source, batch and stream, agreement with both
     watch_uneven: bool  # whether a batch holds too few classes to be normalised by itself
@@ -96,11 +97,10 @@ def watch(state: Any) -> Any:
     """Let a state remember what watching it needs."""
     model = state.model
     parameters = [p.detach().clone() for p in model.adapted().values()]
-    looks = torch.full((), PRIOR, device=model.anchor().device)
+    looks = torch.zeros((), device=model.anchor().device)
     source, stream = source_statistics(model), source_statistics(model)
-    trusted = (
-        "source" if _by_batch(state) else "batch"
-    )  # a batch that is large enough is looked at before it is answered
+    # a batch that is large enough is looked at before it is answered
+    trusted = "source" if _by_batch(state) else "batch"
     extra = Watch(parameters, *source, *stream, looks, trusted, NOTHING, False, [], 0, 0, 0)
     plain: Any = type(state)
     state.__class__ = watched_class(plain)
@@ -239,9 +239,8 @@ def _by_batch(state: Any) -> bool:
 def _gather(state: Any, x: Tensor, answer: Tensor) -> int:
     """Let a small batch wait for the next ones, unless it has no answer: it would spoil the others. Count them."""
     if bool(mean(answer.amax(dim=1)).isfinite()):
-        alike = [
-            batch for batch in state.watch_waiting if batch.shape[1:] == x.shape[1:]
-        ]  # a stream may change its size
+        # a stream may change its size
+        alike = [batch for batch in state.watch_waiting if batch.shape[1:] == x.shape[1:]]
         state.watch_waiting = [*alike, first(x, size(x)).clone()]
     return sum(map(len, state.watch_waiting))
 
@@ -257,9 +256,12 @@ def _answer(state: Any, x: Tensor, by: str) -> Tensor:
     """Let the source model answer, by statistics of the "batch", of the "stream" or its own ("source")."""
     with _source_parameters(state), state.model.uncompiled():
         if by == "batch":
-            looks = state.watch_looks.add_(1)
-            with remembered(state.model, state.watch_mean, state.watch_var, (1 / looks).clamp_min(NEWEST)):
+            with mixtures(state.model) as seen:
                 logits: Tensor = state.model(x)
+            if state.watch_recent == NOTHING:
+                state.watch_looks.copy_(torch.where(shift_of(seen) > SHIFTED, PRIOR_IF_SHIFTED, PRIOR))
+            share = (1 / state.watch_looks.add_(1)).clamp_min(NEWEST)
+            remember(state.model, seen, state.watch_mean, state.watch_var, share)
             return logits
         statistics = (
             (state.watch_mean, state.watch_var) if by == "stream" else (state.watch_source_mean, state.watch_source_var)
