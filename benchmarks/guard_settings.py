@@ -2,9 +2,9 @@
 
     python -m benchmarks.guard_settings --root DATA --out results/tried/guard-settings-cpu.jsonl --set PRIOR=0.5
 
-CIFAR-10 under speckle noise, Gaussian blur, spatter and saturate at severity 5, and clean, with classes in even order, in
-bursts (Dirichlet, 0.1) and sorted, in batches of 200, 50, 20 and 4; the shipped WRN-40-2. `--set` gives constants of
-steep.core.run.watched other values. A row per stream and method; the source model has one too.
+CIFAR-10 under speckle noise, Gaussian blur, spatter and saturate at severity 5, and clean, with classes in even
+order, in bursts (Dirichlet, 0.1) and sorted, in batches of 200, 50, 20 and 4; the shipped WRN-40-2. `--set` gives
+constants of steep.core.run.watched other values. A row per stream and method; the source model has one too.
 """
 
 from __future__ import annotations

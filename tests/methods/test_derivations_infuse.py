@@ -9,8 +9,7 @@ import torch
 import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
 from steep.core.answers import for_uneven_classes
-from steep.core.layers import mixtures
-from steep.core.statistics import fixed_statistics, remember, shift_of, source_statistics
+from steep.core.statistics import fixed_statistics, remembered, source_statistics
 from steep.methods.infuse import variety_of
 
 LR, PULL, C, D = 0.02, 0.1, 0.7, 2.0
@@ -68,9 +67,8 @@ def test_the_streams_statistics_are_those_of_all_images_together():
     inputs = []
     model.net.bn1.register_forward_hook(lambda layer, args, out: inputs.append(args[0].detach().numpy()))
     for k, x in enumerate(STREAM, start=1):
-        with mixtures(model) as seen, torch.no_grad():
+        with remembered(model, mean, var, torch.tensor(1 / k)), torch.no_grad():
             model(x)
-        remember(model, seen, mean, var, torch.tensor(1 / k))
     everything = np.concatenate(inputs)
     assert_close(mean[0], everything.mean(axis=(0, 2, 3)), 1e-6)
     assert_close(var[0], everything.var(axis=(0, 2, 3)), 1e-6)
@@ -82,21 +80,6 @@ def test_the_streams_statistics_are_those_of_all_images_together():
         layer.running_var.copy_(v)
     assert_close(by_stream, twin(STREAM[0]).detach().numpy(), 1e-6)
     assert_close(model(STREAM[0]).detach(), Hand(net).logits(STREAM[0]))  # afterwards as before
-
-
-def test_the_shift_of_a_batch_is_the_divergence_of_the_median_layer():
-    net = make_net()
-    model = steep.adapt(net, "bn")._state.model
-    with mixtures(model) as seen, torch.no_grad():
-        model(STREAM[0])
-    divergences = []
-    for layer, mean, var in seen:
-        batch = torch.distributions.Normal(mean, (var + layer.eps).sqrt())
-        source = torch.distributions.Normal(layer.running_mean, (layer.running_var + layer.eps).sqrt())
-        divergences.append(torch.distributions.kl_divergence(batch, source).mean())
-    assert len(divergences) == 2
-    assert_close(shift_of(seen), min(divergences).numpy(), 1e-6)  # the lower of the two in the middle
-    assert_close(shift_of([*seen, seen[0]]), divergences[0].numpy(), 1e-6)
 
 
 def test_uneven_classes_are_corrected_as_bayes_would():

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from steep.core.classifier import Classifier
-from steep.core.layers import batch_norms, mixing_of
-
-Seen: TypeAlias = Sequence[tuple[Any, Tensor, Tensor]]
-"""Layers with the mean and the variance of a batch in each, as `steep.core.layers.mixtures` lists them."""
+from steep.core.layers import batch_norms, mixing_of, mixtures
 
 
 def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
@@ -22,34 +18,21 @@ def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     return [layer.running_mean.clone() for layer in layers], [layer.running_var.clone() for layer in layers]  # type: ignore[union-attr]
 
 
-@torch.no_grad()
-def remember(model: nn.Module, seen: Seen, mean: Sequence[Tensor], var: Sequence[Tensor], share: Tensor) -> None:
-    """Take the statistics of a batch into averages over the stream, with this share.
+@contextmanager
+def remembered(model: nn.Module, mean: Sequence[Tensor], var: Sequence[Tensor], share: Tensor) -> Iterator[None]:
+    """Inside, the statistics of every batch go into averages over the stream, the newest with this share.
 
     The variance is that of all images together: what lies between the means of two batches belongs to it.
     """
     place = {layer: i for i, layer in enumerate(batch_norms(model, running=True))}
-    for layer, new_mean, new_var in seen:
-        old_mean, old_var = mean[place[layer]], var[place[layer]]
-        apart = (new_mean - old_mean).square() * (1 - share)
-        old_var.lerp_((new_var + apart).to(old_var.dtype), share.to(old_var.dtype))
-        old_mean.lerp_(new_mean.to(old_mean.dtype), share.to(old_mean.dtype))
-
-
-@torch.no_grad()
-def shift_of(seen: Seen) -> Tensor:
-    """Say how far the statistics of a batch are from the running ones, in nats, whatever its classes are.
-
-    Of each layer the mean over channels of the Kullback–Leibler divergence between normal distributions, then the
-    median: the first layers also differ by colours, the last ones by classes.
-    """
-    layers = []
-    for layer, mean, var in seen:
-        source_mean, source_var = layer.running_mean.float(), layer.running_var.float() + layer.eps
-        ratio = (var.float() + layer.eps) / source_var
-        apart = (mean.float() - source_mean).square() / source_var
-        layers.append((ratio + apart - 1 - ratio.log()).mean() / 2)
-    return torch.stack(layers).median()
+    with mixtures(model) as seen:
+        yield
+    with torch.no_grad():
+        for layer, new_mean, new_var in seen:
+            old_mean, old_var = mean[place[layer]], var[place[layer]]
+            apart = (new_mean - old_mean).square() * (1 - share)
+            old_var.lerp_((new_var + apart).to(old_var.dtype), share.to(old_var.dtype))
+            old_mean.lerp_(new_mean.to(old_mean.dtype), share.to(old_mean.dtype))
 
 
 @contextmanager
