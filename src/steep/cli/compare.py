@@ -42,6 +42,9 @@ def compare(
     ] = None,
     view: Annotated[str, typer.Option("--view", help="shift: where a mirror changes the class.")] = "mirror",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Decides every random draw.")] = 0,
+    precision: Annotated[
+        str, typer.Option("--precision", help="auto (bfloat16 where that is faster), float32 or bfloat16.")
+    ] = "auto",
     device: Device = None,
 ) -> None:
     """Say whether adapting helps on a folder of pictures: measured by labels or, without any, estimated.
@@ -73,7 +76,9 @@ def compare(
     screen = console()
     with progress_bar(screen) as bar:
         progress = lambda done: bar("pictures", done, len(pictures))  # noqa: E731
-        result = run(loaded.model, batches(), chosen, view=view, seed=seed, device=place, progress=progress)
+        result = run(
+            loaded.model, batches(), chosen, view=view, seed=seed, precision=precision, device=place, progress=progress
+        )
     if unreadable:
         screen.print(f"{len(unreadable)} pictures not readable, the first: {next(iter(unreadable.values()))}")
     typer.echo(str(result))

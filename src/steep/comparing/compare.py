@@ -18,7 +18,7 @@ from steep.errors import InputError, NothingToAdaptError, unknown
 from steep.methods import SOURCE, adapt, make
 from steep.metrics.differences import ERRORS, Measured, number, signed
 
-METHODS = ("bn", "tent", "infuse")  # without gradients, the best known, and the one to begin with
+METHODS = ("bn", "tent", "auto")  # without gradients, the best known, and the one to begin with
 
 
 def _shifted(x: Tensor) -> Tensor:
@@ -122,6 +122,7 @@ def compare(
     view: str = "mirror",
     setting: str = "paper",
     seed: int = 0,
+    precision: str = "float32",
     device: torch.device | str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Comparison:
@@ -139,6 +140,7 @@ def compare(
         view: "mirror", or "shift" where a mirror changes the class, as with digits and text.
         setting: "paper" or "tuned", as in `steep.adapt`.
         seed: of every method's random stream.
+        precision: of all of them, the source model too, as in `steep.adapt`.
         device: where to work; None for where the model is.
         progress: called with the number of images done.
 
@@ -150,10 +152,10 @@ def compare(
     """
     if view not in VIEWS:
         raise unknown("view", view, VIEWS)
-    every, refused = {SOURCE: _Answers(adapt(model, SOURCE, device=device))}, {}
+    every, refused = {SOURCE: _Answers(adapt(model, SOURCE, precision=precision, device=device))}, {}
     for name, method in _by_name(methods, setting).items():
         try:
-            every[name] = _Answers(adapt(model, method, seed=seed, device=device))
+            every[name] = _Answers(adapt(model, method, seed=seed, precision=precision, device=device))
         except NothingToAdaptError as error:
             refused[name] = str(error)
     if len(every) == 1:
