@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
@@ -15,6 +16,8 @@ from steep.comparing.compare import Comparison, Row, _accuracy, _measured
 from steep.comparing.estimate import estimated_gain
 from steep.comparing.signs import Signs
 from steep.errors import InputError, UnknownNameError
+
+compare_module = importlib.import_module("steep.comparing.compare")  # the package has a function of that name
 
 
 def loader(batches: int = 4, n: int = 20):
@@ -153,6 +156,13 @@ def test_without_labels_everything_is_an_estimate() -> None:
     assert str(result).endswith(result.verdict)
     assert result.rows() == steep.compare(net(), x, {"gentle": "bn", "quick": steep.METHODS["tent"](lr=0.5)},
                                           batch_size=20).rows()  # fmt: skip
+
+
+def test_every_model_runs_in_the_precision_that_is_asked_for(monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(compare_module, "adapt", lambda *args, **options: asked.append(options) or steep.adapt(*args))
+    steep.compare(net(), images(20), ["bn", "tent"], precision="bfloat16")
+    assert [options["precision"] for options in asked] == ["bfloat16"] * 3
 
 
 def test_a_method_that_cannot_adapt_the_model_is_left_out() -> None:
