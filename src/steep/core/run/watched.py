@@ -38,11 +38,14 @@ PRIOR = 2  # looks that the source's statistics count for in those of the stream
 NEWEST = 0.05  # least share of the newest look in them
 
 # When the source model is trusted. Chosen on the four extra corruptions of CIFAR-10-C and CIFAR-100-C with even, uneven
-# and sorted classes: results/tried/guard-*-cpu.jsonl. Where it is the better one both agree on 0.81 of the images and more.
-SURER_THAN_BATCH, AGREES_WITH_BATCH = 0.9, 0.8  # times the uncertainty at most, share of the images at least
+# and sorted classes: results/tried/guard-*-cpu.jsonl. Where it is the better one on even classes, both agree on 0.81 of
+# the images and more; few classes, by which the batch's statistics are worse, show in how much surer it is.
+SURER_THAN_BATCH = 0.9  # times the uncertainty at most
+AGREES_WITH_BATCH = {SURER_THAN_BATCH: 0.8, 0.65: 0.7}  # where so much surer: share of the images at least
 # The stream's statistics lag behind where classes are few: there the source model need not be surer, nor agree as much.
 SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5
-UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's
+UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's, ...
+SURER_OF_FEW = 0.13  # ... and be surer, or by a quarter of the batch's uncertainty
 SMALL = 16  # images of a batch that weigh as much as the stream's statistics, where both are mixed
 
 FEWER = math.log(0.75)  # nats of variety less than the source model: too few classes are left
@@ -281,14 +284,14 @@ def _look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     numbers = [uncertainty(by_source), uncertainty(by_batch), uncertainty(by_stream)]
     numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream), variety(by_batch), variety(by_stream)]
     *now, all_classes, few_classes = torch.stack(numbers).tolist()
-    state.watch_uneven = now[2] < SURER_THAN_BATCH * now[1] and all_classes - few_classes > UNEVEN
+    state.watch_uneven = now[1] - now[2] > min(SURER_OF_FEW, now[1] / 4) and all_classes - few_classes > UNEVEN
     earlier = now if state.watch_recent == NOTHING else state.watch_recent
     state.watch_recent = [(before + new) / 2 for before, new in zip(earlier, now, strict=True)]
     source, batch, stream, with_batch, with_stream = state.watch_recent
     if state.watch_uneven:
         sure = source < SURER_THAN_STREAM * stream and with_stream >= AGREES_WITH_STREAM
     else:
-        sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
+        sure = _surer_and_agrees(source, batch, with_batch)
     state.watch_trusted = "source" if sure else "stream" if state.watch_uneven else "batch"
     return by_batch, by_source
 
@@ -309,8 +312,12 @@ def _look_for_a_shift(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     earlier = now if state.watch_recent == NOTHING else state.watch_recent
     state.watch_recent = [(before + new) / 2 for before, new in zip(earlier, now, strict=True)]
     source, batch, _, same, _ = state.watch_recent
-    state.watch_trusted = "source" if source < SURER_THAN_BATCH * batch and same >= AGREES_WITH_BATCH else "batch"
+    state.watch_trusted = "source" if _surer_and_agrees(source, batch, same) else "batch"
     return by_source, by_source
+
+
+def _surer_and_agrees(source: float, batch: float, same: float) -> bool:
+    return any(source < surer * batch and same >= agrees for surer, agrees in AGREES_WITH_BATCH.items())
 
 
 @torch.no_grad()
