@@ -43,7 +43,7 @@ def every_batch_is_large_enough(monkeypatch):
     """What small batches get, and what is learned from whom, is in test_watched.py."""
     monkeypatch.setattr(watched, "FULL", 1)
     monkeypatch.setattr(watched, "UNEVEN", math.inf)
-    monkeypatch.setattr(watched, "AGREES_WITH_BATCH", {})
+    monkeypatch.setattr(watched, "AGREES_WITH_BATCH", math.inf)
     monkeypatch.setattr(watched, "_astray", lambda answer, reference: None)
 
 
