@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import leaderboard
 import method_page
+import safety_table
 import streams_table
 from steep.bench.rows import read
 from steep.methods import METHODS, SOURCE
@@ -132,11 +132,10 @@ def _advice() -> str:
             continual = streams_table.accuracies()["continual"][leader]
             why += f". On the `continual` stream, which has no resets, {leader} has {continual:.1f}"
         lines.append((case, f"**{leader}**", f"{why} ([rows](streams.md#what-they-do-to-each-method))"))
-    for case, situation in (("single images, one at a time", "batches of 1"), ("batches of 16", "batches of 16")):
-        values = {label: value for (label, _), value in leaderboard.accuracies()[situation].items()}
-        leader = max(values, key=values.__getitem__)
-        why = f"{values[leader]:.1f} %; bn {values['bn']:.1f}, {SOURCE} {values[SOURCE]:.1f}"
-        lines.append((case, f"**{leader}**", f"{why} ([rows](leaderboard.md))"))
+    single = {name: 100 * row["accuracy"] for name, (_, row) in safety_table.gains()[safety_table.ONE_BY_ONE].items()}
+    values = ", ".join(f"{name} {single[name]:.1f}" for name in (*safety_table.SHOWN, SOURCE))
+    why = f"one image at a time, in percent: {values} ([rows](deploying.md#does-it-hold))"
+    lines.append(("single images, small batches", "any method with **the default guard**", why))
     table = ["| you want | take | why |", "|---|---|---|"]
     return "\n".join([*table, *(f"| {case} | {method} | {why} |" for case, method, why in lines)])
 

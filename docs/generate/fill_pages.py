@@ -28,7 +28,6 @@ PARTS = {
     "compare-protocols": compare_table.protocols,
     "compare-sources": compare_table.sources,
     "held-out": held_out_table.table,
-    "whole-sets": held_out_table.whole_sets,
     "leaderboard": leaderboard.table,
     "methods": method_page.methods,
     "examples": example_page.examples,

@@ -31,6 +31,7 @@ FILES = (
     "mixed-1000-h200",
     "label-shift-1000-h200",
 )
+EARLIER = {"tried/infuse-earlier-h200": "infuse, earlier"}  # rows of a method that has changed since, and their name
 RANKED = ("reset", "continual", "mixed", "label shift")  # ranks are among the lines that have all of these
 
 Line = tuple[str, str]  # (label, setting)
@@ -40,13 +41,13 @@ Line = tuple[str, str]  # (label, setting)
 def accuracies() -> dict[str, dict[Line, float]]:
     """Mean percent over the shifts, by situation and line; only of lines that have every shift."""
     values: dict[str, dict[Line, dict[str, float]]] = {name: {} for name in SITUATIONS}
-    for file in FILES:
+    for file in (*FILES, *EARLIER):
         for row in read(RESULTS / f"{file}.jsonl"):
             spec = row["spec"]
+            label = EARLIER.get(file) or spec["label"] or spec["method"]
             for name, common in SITUATIONS.items():
                 if spec["seed"] == 0 and all(spec.get(key) == value for key, value in common.items()):
-                    line = spec["label"] or spec["method"], spec["setting"]
-                    values[name].setdefault(line, {})[spec["shift"]] = 100 * row["accuracy"]
+                    values[name].setdefault((label, spec["setting"]), {})[spec["shift"]] = 100 * row["accuracy"]
     means: dict[str, dict[Line, float]] = {}
     for name, lines in values.items():
         shifts = max(map(len, lines.values()), default=0)
@@ -82,7 +83,7 @@ def table() -> str:
     rows.append("|---|" + "---:|" * (len(means) + 1) + "---|---:|")
     for line in lines:
         label, setting = line
-        method = label.removesuffix(" mirrored")
+        method = label.removesuffix(" mirrored").partition(",")[0]
         if method not in METHODS:
             continue
         cells = [_cell(values, line) for values in means.values()]

@@ -13,7 +13,7 @@ from steep.methods import SOURCE, look_of
 
 ROWS = Path(__file__).parents[2] / "results/safety-cpu.jsonl"
 SHOWN = ("tent", "tea-fast", "infuse", "auto")  # columns and colours of their own; the others are grey dots
-BY_BATCH = "camera, batches of {}"
+ONE_BY_ONE = "camera, batches of 1"
 
 
 @cache
