@@ -434,3 +434,34 @@ def test_sar_recovers_by_the_average_not_by_one_batch():
     adapter = steep.adapt(net, "sar", lr=LR, recover_below=floor)
     done = replay_sar(adapter, HandSar(net, floor=floor), [*stream, STREAM[2], STREAM[3]])
     assert [d[3] for d in done][:5] == [False] * 4 + [True]
+
+
+def assert_forgotten(adapter) -> None:
+    """No momentum, no average, the source's parameters."""
+    assert at_rest(adapter.state_dict()["state"])
+    assert adapter.state_dict()["state"]["mean_entropy"] == -1
+    assert_params(adapter.model, Hand(make_net()), ())
+
+
+def test_sar_forgets_its_momentum_at_a_reset():
+    """The published code keeps it: every figure of SAR after the first corruption depends on those before."""
+    adapter = steep.adapt(make_net(), "sar", lr=LR)
+    replay_sar(adapter, HandSar(make_net()), STREAM[:3])
+    assert not at_rest(adapter.state_dict()["state"])
+    adapter.reset()
+    assert_forgotten(adapter)
+    replay_sar(adapter, HandSar(make_net()), STREAM[2:])  # as a new one would: nothing is carried over
+
+
+def test_sar_forgets_its_momentum_at_a_recovery():
+    """So does what follows one: the next two steps are those of a momentum that begins at zero."""
+    hand = HandSar(make_net(), floor=-1.0)
+    for x in (STREAM[0], STREAM[1], STREAM[1]):
+        hand.update(x)
+    floor = hand.average + 1e-9  # under it with the third batch
+    adapter, hand = steep.adapt(make_net(), "sar", lr=LR, recover_below=floor), HandSar(make_net(), floor=floor)
+    assert not any(recovered for *_, recovered in replay_sar(adapter, hand, STREAM[:2]))
+    assert not at_rest(adapter.state_dict()["state"])
+    assert [recovered for *_, recovered in replay_sar(adapter, hand, STREAM[1:2])] == [True]
+    assert_forgotten(adapter)
+    assert not any(recovered for *_, recovered in replay_sar(adapter, hand, STREAM[:2]))
