@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.speed import passes
+from steep.report.formats import without_empty
 
 HOME = Path(__file__).parent.parent
 PAGE = HOME / "docs" / "speed.md"
@@ -25,6 +26,7 @@ def read(name: str) -> list[Row]:
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:
+    head, *lines = without_empty([head, *lines])
     rule = ["---" if i < 2 else "---:" for i in range(len(head))]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines]) + "\n"
 

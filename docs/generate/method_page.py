@@ -13,12 +13,17 @@ import steep
 from steep.core.constraints import constraints_of
 from steep.core.method import Method
 from steep.methods import SOURCE
+from steep.report.formats import without_empty
 
 BATCH, IMAGES = 200, 10_000  # of the stream whose cost is given
 
 # What a field of this name means in every method; a comment beside the field goes first.
 KNOBS = {
     "lr": "learning rate",
+    "optimizer": "what takes a step down the gradient",
+    "consistency": "weight of the agreement of both views",
+    "diversity": "weight of the spread of the answers over the classes",
+    "pull": "how far back to the source weights after each step, 0: not at all",
     "loss": 'what is minimised: `"entropy"`, or with `"come"` the entropy of an opinion, which has room for doubt '
     "([arXiv:2410.10894](https://arxiv.org/abs/2410.10894)); filters and weights stay",
     "params": "which parameters move",
@@ -82,15 +87,16 @@ def _knobs(method: type[Method]) -> str:
     default, tuned, comments, constraints = method(), method.tuned(), _comments(method), constraints_of(method)
     if not fields(default):
         return "**Knobs.** None."
-    lines = ["| knob | default | tuned | allowed | what |", "|---|---|---|---|---|"]
+    rows = [["knob", "default", "tuned", "allowed", "what"]]
     for field in fields(default):
         a, b = getattr(default, field.name), getattr(tuned, field.name)
         other = "" if a == b else f"`{b!r}`"
         constraint = constraints[field.name]
         allowed = constraint.expected + (" or None" if constraint.optional else "")
         words = comments.get(field.name, KNOBS.get(field.name, ""))
-        lines.append(f"| `{field.name}` | `{a!r}` | {other} | {allowed} | {words.replace('|', '&#124;')} |")
-    return "\n".join(lines)
+        rows.append([f"`{field.name}`", f"`{a!r}`", other, allowed, words.replace("|", "&#124;")])
+    head, *body = without_empty(rows)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body))
 
 
 def _comments(method: type[Method]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def anchors(page: Path) -> set[str]:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     heads = re.findall(r"^#{1,6} +(.+?)\s*$", text, flags=re.M)
     return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head in heads}
+
+
+def tables(page: Path) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Every table: its heading and its rows."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    for table in re.findall(r"(?:^\|.*\n?)+", text, flags=re.M):
+        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines()]
+        head, _, *body = rows
+        yield head, body
 
 
 def commands(page: Path) -> list[str]:

@@ -20,7 +20,7 @@ import typer
 import yaml
 
 import steep
-from reading import HOME, PAGES, anchors, blocks, commands, links, name
+from reading import HOME, PAGES, anchors, blocks, commands, links, name, tables
 from steep import cli
 
 TEMPLATES = HOME / ".github" / "ISSUE_TEMPLATE"
@@ -156,9 +156,28 @@ def test_every_method_has_a_section_with_its_equation_and_knobs() -> None:
         assert "```text" in section
         for field in dataclasses.fields(method):
             row = next(line for line in section.splitlines() if line.startswith(f"| `{field.name}` |"))
-            assert all(cell.strip() for i, cell in enumerate(row.split(" | ")) if i != 2), row
+            cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+            if method() != method.tuned():
+                changed = getattr(method(), field.name) != getattr(method.tuned(), field.name)
+                assert bool(cells.pop(2)) == changed, row
+            assert len(cells) == 4, row
+            assert all(cells), row
     packaged = {method.name for method in steep.METHODS.values() if method.__module__.startswith("steep.methods.")}
     assert packaged == set(sections)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_column_of_a_table_is_empty_on_every_row(page: Path) -> None:
+    for head, body in tables(page):
+        for i, column in enumerate(head):
+            assert any(row[i].strip(" –-") for row in body), f"{column}: says nothing in the table of {body[0][0]}"
+
+
+def test_the_column_check_sees_tables() -> None:
+    head, body = next(tables(HOME / "docs" / "results" / "cifar10-c.md"))
+    assert head[0] == "method"
+    assert {len(row) for row in body} == {len(head)}
+    assert len(body) > 5
 
 
 def test_the_method_of_contributing_is_short() -> None:

@@ -270,6 +270,22 @@ def test_latex_is_booktabs_with_the_best_in_bold() -> None:
 def test_every_row_of_the_grid_has_every_column() -> None:
     table = one(paper_rows("source", 0.5) + paper_rows("tea", 0.8))
     assert {len(line) for line in grid(table)} == {len(table.columns) + 3}
+    assert grid(table)[0][1:-2] == [*table.columns]
+
+
+def test_a_column_that_says_nothing_is_not_shown() -> None:
+    """Rows without a speed and without the source model: no speed and no mCE; a shift that has not run is a gap."""
+    rows = [row("tea", "fog", 0.8, severity) for severity in (3, 5)] + [row("tea", "snow", 0.7, 5)]
+    for each in rows:
+        del each["images_per_s"], each["calibration"]
+    gap = next(table for table in build(rows) if table.severities == (3, 5))
+    assert grid(gap)[0] == ["method", "snow", "fog", "seeds", "predicts"]
+    severe = next(table for table in build(rows) if table.severities == (5,))
+    assert grid(severe)[0] == ["method", "snow", "fog", "mean", "seeds", "predicts"]
+    assert grid(severe)[1] == ["tea", "70.00", "80.00", "75.00", "1", "before"]
+    assert "images/s" not in markdown([severe]) + latex([severe])
+    with_speed = one([row("tea", "fog", 0.8)])
+    assert grid(with_speed)[0] == ["method", "fog", "mean", "ECE", "images/s", "seeds", "predicts"]
 
 
 def lines_of(text: str) -> dict[str, list[str]]:
@@ -320,7 +336,7 @@ def test_text_of_a_stranger_stays_text(form: str) -> None:
         assert "<b>" not in text
         assert "[x](" not in text
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| ")}
-        assert widths == {9}  # no cell of its own made of a bar inside
+        assert widths == {8}  # no cell of its own made of a bar inside
     if form == "csv":
         for found in csv.DictReader(io.StringIO(text)):
             assert found["method"].startswith("'=cmd")

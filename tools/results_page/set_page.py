@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from steep.bench.rows import Row
 from steep.report import claims
-from steep.report.formats import bold, entry, grid, in_markdown, pipes
+from steep.report.formats import bold, entry, grid, in_markdown, pipes, without_empty
 from steep.report.paper import CLEAN
 from steep.report.summary import headline
 from steep.report.tables import ECE, MCE, MEAN, SPEED, Line, Table
@@ -81,7 +81,7 @@ class SetPage:
              line.predict, str(len(line.seeds))]
             for line in lines
         ]  # fmt: skip
-        text = pipes([head, *body])
+        text = pipes(without_empty([head, *body]))
         if len(lines) > _MANY:
             yield folded(f"{table.title}: {len(lines)} lines", text + self._footnote(table, "\n\nHow: "))
         else:
@@ -111,6 +111,8 @@ class SetPage:
         for line in table.ranked():
             if not has_mean(table, line) and not has_own_name(line):
                 continue  # a variant that ran on some shifts is no rank of its own
+            if not any(line.values[column].ours for column in (*columns, SPEED)):
+                continue  # what it has is in the table of every number
             row = [line.name]
             for column in columns:
                 value, text = line.values[column], entry(line, column)
@@ -125,7 +127,7 @@ class SetPage:
         limit, batch = table.spec.get("limit"), table.spec.get("batch_size")
         steps = f"; here after {-(-limit // batch)} batches of each set" if limit and batch else ""
         about = f"Farther from the paper than {explanations.ALLOWED:g} point{steps}:\n\n"
-        return pipes(rows), [about + "\n".join(reasons)] if reasons else []
+        return pipes(without_empty(rows)), [about + "\n".join(reasons)] if reasons else []
 
     def _reason(self, note: explanations.Note) -> str:
         """Name the numbers of a note and why they differ; a reason that stands on the page already, in short."""

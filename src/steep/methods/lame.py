@@ -37,7 +37,7 @@ class Lame(Method[State]):
 
     affinity: str = hyper("rbf", Choice("rbf", "neighbours"))  # "neighbours": w = 1 for the k nearest, else 0
     neighbours: int = hyper(5, Whole(least=1))  # k
-    iterations: int = hyper(100, Whole(least=1))
+    iterations: int = hyper(100, Whole(least=1))  # of the update of z, always all of them
     statistics: str = hyper("source", Choice("batch", "source"))
 
     def init(self, source: SourceModel) -> State:

@@ -42,8 +42,24 @@ def spread(value: SeedSummary | None, digits: int = 2) -> str:
     return number(value.mean, digits) + (f" ± {number(value.sd, digits)}" if value.sd is not None else "")
 
 
+def without_empty(rows: Sequence[Sequence[str]], keep: Sequence[str] = ()) -> list[list[str]]:
+    """Leave out the columns that say nothing: in which no row below the heading has anything.
+
+    Those of `keep` stay: that a shift has not run says something.
+
+    >>> without_empty([["method", "mean", "images/s"], ["tea", "85.00", "–"]])
+    [['method', 'mean'], ['tea', '85.00']]
+    """
+    head, *body = rows
+    kept = [name in keep or any(row[i].strip() not in ("", MISSING) for row in body) for i, name in enumerate(head)]
+    return [[cell for cell, shown in zip(row, kept, strict=True) if shown] for row in rows]
+
+
 def grid(table: Table, mark: Callable[[str], str] = str) -> list[list[str]]:
-    """Lay a table out: a header, and for each method its line and, where there are figures, the paper's and Δ."""
+    """Lay a table out: a header, and for each method its line and, where there are figures, the paper's and Δ.
+
+    A column that says nothing is left out.
+    """
     columns = table.columns
     best = {column: table.best(column) for column in columns}
     rows = [["method", *columns, "seeds", "predicts"]]
@@ -55,7 +71,7 @@ def grid(table: Table, mark: Callable[[str], str] = str) -> list[list[str]]:
             values = [line.values[column] for column in columns]
             rows.append(["  paper", *("" if v.paper is None else number(v.paper) for v in values), "", ""])
             rows.append(["  Δ", *("" if v.difference is None else signed(v.difference) for v in values), "", ""])
-    return rows
+    return without_empty(rows, keep=table.shifts)
 
 
 def entry(line: Line, column: str) -> str:
