@@ -19,6 +19,9 @@ import steep
 from benchmarks.rows import append
 from benchmarks.speed import forward_flops, passes, timed
 from steep import provenance
+from steep.report.charts import theme
+from steep.report.export import render
+from tools.results_page.plates import small
 
 BASES: dict[str, dict[str, Any]] = {
     "cpu": {"batch": 32, "steps": 4, "chains": 32, "size": 32, "model": "wrn-16-1"},
@@ -105,18 +108,17 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         measured = (
             alt.Chart(data)
             .mark_circle(size=70, color="#0f766e")
-            .encode(axis, alt.Y("ms:Q", title="ms a batch", scale=log))
+            .encode(axis, alt.Y("ms:Q", title="ms a batch", scale=log, axis=alt.Axis(tickCount=5)))
         )
         line = alt.Chart(data).mark_line(strokeDash=[4, 3], color="#64748b").encode(axis, alt.Y("counted:Q", scale=log))
         panel = line + measured
         if knob == "model":
-            panel += alt.Chart(data).mark_text(dy=-12, fontSize=10).encode(axis, alt.Y("ms:Q"), text="name:N")
-        panels.append(panel.properties(width=250, height=190))
-    chart = alt.concat(
-        *panels, columns=3, title="Time of a batch (points) and counted work scaled to the base (dashes)"
-    )
+            panel += alt.Chart(data).mark_text(dx=8, dy=8, align="left").encode(axis, alt.Y("ms:Q"), text="name:N")
+        panels.append(panel.properties(width=300 if knob == "model" else 130, height=150))
+    title = ["Time of a batch (points), and the work", "counted, scaled to the base (dashes)"]
+    chart = alt.vconcat(alt.concat(*panels[:-1], columns=2), panels[-1], title=title).configure(**theme())
     path.parent.mkdir(parents=True, exist_ok=True)
-    chart.save(path, scale_factor=1.4)
+    path.write_bytes(small(render("png")(chart.to_dict())))
 
 
 if __name__ == "__main__":

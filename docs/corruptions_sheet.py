@@ -17,8 +17,8 @@ from sklearn.datasets import load_sample_image
 
 from steep.corruptions import CORRUPTIONS, corrupt, frost_source
 
-ROWS = 10  # per block; two blocks stand side by side
-LABEL, GAP, HEADER = 140, 4, 24
+LABEL, GAP, HEADER = 190, 4, 40
+LETTERS = 26  # tall enough for a phone, which shows the sheet at less than half its size
 
 
 def picture(side: int) -> np.ndarray:
@@ -31,32 +31,31 @@ def sheet(side: int, zoom: int, seed: int) -> Image.Image:
     """Draw the sheet: one row a corruption, one column a severity, pixels enlarged by repetition."""
     clean = picture(side)
     cell = side * zoom + GAP
-    block = LABEL + 5 * cell
-    canvas = Image.new("RGB", (2 * block + GAP, HEADER + ROWS * cell), "white")
+    names = [*CORRUPTIONS, "clean"]
+    canvas = Image.new("RGB", (LABEL + 5 * cell, HEADER + len(names) * cell), "white")
     draw = ImageDraw.Draw(canvas)
-    font = ImageFont.load_default(13)
+    font = ImageFont.load_default(LETTERS)
 
     def paste(image: np.ndarray, left: int, top: int) -> None:
         large = Image.fromarray(image).resize((side * zoom,) * 2, Image.Resampling.NEAREST)
         canvas.paste(large, (left, top))
 
-    for index, name in enumerate([*CORRUPTIONS, "clean"]):
-        left, top = index // ROWS * block, HEADER + index % ROWS * cell
+    for index, name in enumerate(names):
+        top = HEADER + index * cell
         label = name.replace("_", "\n")
         if name == "frost" and frost_source() == "procedural":
             label += "\n(procedural)"
-        draw.multiline_text((left + 8, top + cell // 2 - 16), label, "black", font)
+        draw.multiline_text((8, top + cell // 2), label, "black", font, anchor="lm")
         if name == "clean":
-            paste(clean, left + LABEL, top)
+            paste(clean, LABEL, top)
             continue
         for severity in range(1, 6):
             # The severity-th image of its set, so that the five windows of frost or angles of motion differ.
             out = corrupt(clean[None], name, severity, seed, first=severity)[0]
-            paste(out, left + LABEL + (severity - 1) * cell, top)
-    for block_index in range(2):
-        for severity in range(1, 6):
-            x = block_index * block + LABEL + (severity - 1) * cell + side * zoom // 2
-            draw.text((x, HEADER // 2), str(severity), "black", font, anchor="mm")
+            paste(out, LABEL + (severity - 1) * cell, top)
+    for severity in range(1, 6):
+        x = LABEL + (severity - 1) * cell + side * zoom // 2
+        draw.text((x, HEADER // 2), str(severity), "black", font, anchor="mm")
     return canvas
 
 

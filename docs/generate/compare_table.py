@@ -88,7 +88,7 @@ def _cells(some: Sequence[fit.Row]) -> str:
 
 
 def picture() -> alt.Chart:
-    """Estimated against true gain: on the left what it was fitted to, on the right what it was not."""
+    """Estimated against true gain: above what it was fitted to, below what it was not."""
     points = [
         {
             "estimated": estimate(row).gain,
@@ -112,7 +112,7 @@ def picture() -> alt.Chart:
     panels = [
         alt.layer(
             line.encode(x="x:Q", y="y:Q"), dots.transform_filter(alt.datum.part == part), data=alt.Data(values=points)
-        ).properties(width=330, height=330, title=part)
+        ).properties(width=360, height=260, title=part)
         for part in sorted({point["part"] for point in points})
     ]
-    return alt.hconcat(*panels)
+    return alt.vconcat(*panels)

@@ -65,13 +65,13 @@ def picture() -> alt.Chart:
     zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(color="#555").encode(x="x:Q")
     dots = alt.Chart(alt.Data(values=points)).mark_circle(size=80, opacity=0.85).encode(
         x=alt.X("gain:Q", title="points above the source model", axis=alt.Axis(tickMinStep=1, tickCount=6)),
-        y=alt.Y("stream:N", sort=[*gains()], title=None, axis=alt.Axis(labelLimit=340)),
+        y=alt.Y("stream:N", sort=[*gains()], title=None, axis=alt.Axis(labelExpr="split(datum.label, ', ')")),
         color=alt.Color(
             "method:N",
             scale=alt.Scale(domain=names, range=colours),
-            legend=alt.Legend(orient="top", title=None, labelFontSize=14),
+            legend=alt.Legend(orient="top", columns=3, title=None, labelFontSize=14),
         ),
     )  # fmt: skip
     grey = dots.transform_filter(alt.datum.method == names[-1])
     bright = dots.transform_filter(alt.datum.method != names[-1])
-    return (zero + grey + bright).properties(width=420, height=360)
+    return (zero + grey + bright).properties(width=270, height=440)

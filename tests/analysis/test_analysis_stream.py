@@ -54,6 +54,12 @@ def test_a_line_is_what_the_adapter_reports(tmp_path: Path, method: str, predict
     assert [row["batch"] for row in rows] == [1, 2, 3, 4]
 
 
+def test_a_batch_that_waits_for_more_images_says_so(tmp_path: Path) -> None:
+    told = run(tmp_path / "run.jsonl", "tent", guard="recover")  # batches of 20, and a step has 50 images
+    assert [row["waiting"] for row in read(tmp_path / "run.jsonl")] == [True, True, False, True]
+    assert [last.used for last in told] == [0, 0, 60, 0]
+
+
 def test_what_is_kept_lies_where_the_answers_are_even_if_the_guard_judged_nothing() -> None:
     adapter = steep.adapt(net(), "source")
     adapter(images(20))

@@ -18,8 +18,10 @@ import griffe
 import pytest
 import typer
 import yaml
+from PIL import Image
 
 import steep
+from legible import LEAST, PHONE, smallest
 from reading import HOME, PAGES, anchors, blocks, commands, links, name, tables
 from steep import cli
 
@@ -197,6 +199,35 @@ def test_the_picture_shows_the_rows(generator) -> None:
     shown = [row for row in rows if row["spec"]["method"] in ("source", "bn", "tent", "tea")]
     assert len(shown) == 60
     assert all(json.dumps(100 * row["accuracy"]) in drawn for row in shown)
+
+
+def test_the_letters_of_the_pictures_can_be_read_on_a_phone(
+    generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = generator("pictures")
+    drawn = [pictures.headline(), pictures.protocols()]
+    drawn += [generator(module).picture() for module in ("compare_table", "safety_table")]
+    specs = [pictures.styled(chart).to_dict() for chart in drawn]
+
+    monkeypatch.syspath_prepend(str(HOME))
+    growth, speed_page = (importlib.import_module(f"benchmarks.{name}") for name in ("growth", "speed_page"))
+    for module in (growth, speed_page):
+        monkeypatch.setattr(module, "render", lambda form: specs.append)
+        monkeypatch.setattr(module, "small", lambda content: b"")
+    rows = [json.loads(line) for line in (HOME / "results" / "growth-cpu.jsonl").read_text().splitlines()]
+    growth.draw(rows, tmp_path / "growth.png")
+    speed_page.draw(tmp_path / "speed.png")
+    assert len(specs) == 6
+    assert min(map(smallest, specs)) >= LEAST
+
+
+def test_the_committed_charts_are_narrow_enough() -> None:
+    """A file has two pixels for each of the chart, whose letters are 12 high: none was drawn by an older layout."""
+    charts = [file for file in (HOME / "docs" / "images" / "results").glob("*.png") if file.name[:8] != "samples-"]
+    assert len(charts) > 10
+    for file in charts:
+        with Image.open(file) as picture:
+            assert picture.width <= 2 * 12 * PHONE / LEAST, file.name
 
 
 def test_doctests_become_code_on_the_page(generator) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from legible import LEAST, smallest
 from steep.analysis.calibration import Calibration
 from steep.errors import InputError, UnknownNameError
 from steep.methods import METHODS
 from steep.report import charts
 from steep.report.charts import CHARTS, COLOURS, TABLES, figures, read
+from steep.report.charts.style import titled
 from steep.report.export import formats, write_analysis
 
 SHIFTS = ("gaussian_noise", "fog", "pixelate")
@@ -150,11 +152,16 @@ def test_what_is_drawn_is_what_the_tables_say(name: str) -> None:
     assert any("cpu" in line and "c0ffee" in line for line in spec["title"]["subtitle"])
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_letters_can_be_read_on_a_phone(name: str) -> None:
+    assert smallest(titled(CHARTS[name](ROWS[name]).to_dict(), "a title")) >= LEAST
+
+
 def test_energy_groups_are_merged_without_losing_an_image() -> None:
     rows = ROWS["energy-error"]
     groups = [r for r in rows if r["part"] == "group"]
     found = TABLES["energy-error"](rows)["groups"]
-    assert len(found) <= 16
+    assert len(found) <= 12
     low = np.array([r["energy_low"] for r in groups])
     n, wrong = (np.array([r[name] for r in groups]) for name in ("n", "wrong"))
     assert sum(g["n"] for g in found) == n.sum()
@@ -270,6 +277,11 @@ def test_a_stream_with_the_source_model_beside_has_two_more_panels() -> None:
     assert (
         len(CHARTS["stream"](rows).to_dict()["vconcat"]) == len(CHARTS["stream"](stream(20)).to_dict()["vconcat"]) + 2
     )
+
+
+def test_batches_that_wait_for_more_images_are_no_events() -> None:
+    rows = [{**each, "skipped": "waiting", "waiting": True} for each in stream(5)] + stream(8)[5:]
+    assert [r["batch"] for r in TABLES["stream"](rows)["events"]] == [8]
 
 
 @pytest.mark.parametrize("name", ROWS)

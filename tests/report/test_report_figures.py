@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from made_rows import row
+from legible import LEAST, smallest
+from made_rows import METHODS, row
 from steep.bench.rows import encode
 from steep.cli import main
 from steep.errors import InputError
-from steep.report.charts.style import colour
+from steep.report.charts.style import colour, titled
 from steep.report.export import write
 from steep.report.figures import memories, of
 from steep.report.runs import read
@@ -98,6 +99,21 @@ def scales(spec: object) -> list[dict[str, list[str]]]:
     own = spec.get("color")
     here = [own["scale"]] if isinstance(own, dict) and "range" in own.get("scale", {}) else []
     return here + [scale for part in spec.values() for scale in scales(part)]
+
+
+def test_letters_can_be_read_on_a_phone() -> None:
+    bars = {"counts": [0] * 5 + [10] * 5, "confidence": [0.0] * 5 + [0.55, 0.65, 0.75, 0.85, 0.95]}
+    more = {"energy_before": -6.0, "energy_after": -7.0, "reliability": {**bars, "accuracy": [0.0] * 5 + [0.5] * 5}}
+    rows = [
+        row(name, "fog", 0.5 + number / 100, level, **more, peak_memory={"bytes": 2**30 * (1 + number), "of": "all"})
+        for number, name in enumerate(METHODS)
+        for level in (3, 5)
+    ]
+    figures = {figure.name: figure for figure in of(build(rows)[-1])}
+    assert figures.keys() == {"severity", "energy-gain", "energy", "reliability", "speed", "memory"}
+    where = "CIFAR-100-C, severity 1–5 · WRN-28-10 · model reset before each corruption · source model of 104 epochs"
+    for name, figure in figures.items():
+        assert smallest(titled(figure.spec(), figure.title, where)) >= LEAST, name
 
 
 def test_equal_memories_are_not_drawn(tmp_path: Path) -> None:

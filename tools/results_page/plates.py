@@ -12,6 +12,7 @@ from typing import Any
 
 from steep.bench.rows import Row
 from steep.methods import SOURCE
+from steep.report.charts.style import titled
 from steep.report.export import file_name, free, put, render
 from steep.report.figures import Figure, of
 from steep.report.formats import in_markdown, pipes
@@ -45,9 +46,7 @@ class Plates:
         """Draw a figure, and give its place in the page."""
         content = b""
         if self.draw:
-            spec = made.spec()
-            title = {"title": {"text": made.title, "subtitle": where, "anchor": "start"}} if where else {}
-            content = _small(render("png")({**title, **spec}))
+            content = small(render("png")(titled(made.spec(), made.title, where)))
         return self._show(name, content, f"{made.title}. {made.caption}")
 
     def samples(self, rows: Sequence[Row]) -> list[str]:
@@ -82,7 +81,7 @@ class Plates:
         return f"![{in_markdown(alt)}]({self._link}/{file})"
 
 
-def _small(content: bytes) -> bytes:
+def small(content: bytes) -> bytes:
     """Write a chart in 128 colours, which it hardly has: a third of the bytes."""
     from PIL import Image
 

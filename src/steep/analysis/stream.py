@@ -30,6 +30,7 @@ from steep.bench.rows import Row, encode
 from steep.core.adapter import Adapter
 from steep.core.losses import energy, entropy
 from steep.core.run.runner import REASONS
+from steep.core.run.watched import WAITING
 from steep.errors import DataError, InputError
 from steep.files import explained, make_folder
 
@@ -162,6 +163,7 @@ def _note(adapter: Adapter) -> dict[str, str | bool | None]:
         "unused": final.reason_if_unused,
         "after": after,
         "note": final.note if sure else None,
+        "waiting": final.note == WAITING,  # small batches are gathered: nothing that a chart has to mark
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from steep.bench.rows import Row
 from steep.errors import InputError, install_extra, unknown
 from steep.files import writing
-from steep.report.charts.style import altair
+from steep.report.charts.style import altair, titled
 from steep.report.figures import Figure, analysed, of
 from steep.report.formats import records_as_csv
 from steep.report.runs import Runs
@@ -60,7 +60,7 @@ def _write(figures: Iterable[Named], folder: Path, kinds: Sequence[str]) -> Iter
             path = folder / (f"{name}-{file_name(table)}.csv" if table else f"{name}.csv")
             yield put(path, records_as_csv(records).encode())
         if makers:
-            spec = {"title": {"text": figure.title, "subtitle": where, "anchor": "start"}, **figure.spec()}
+            spec = titled(figure.spec(), figure.title, where)
             for kind, make in makers.items():
                 yield put(folder / f"{name}.{kind}", make(spec))
 

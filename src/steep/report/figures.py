@@ -19,7 +19,7 @@ from steep.bench.rows import Row, pooled
 from steep.errors import InputError
 from steep.report.charts import CHARTS, TABLES, theme
 from steep.report.charts import figures as parted
-from steep.report.charts.style import altair, plot, shades
+from steep.report.charts.style import WIDTH, altair, legend, plot, shades
 from steep.report.noise import places
 from steep.report.tables import MEAN, SPEED, Table, by_severity
 from steep.report.words import plain
@@ -27,7 +27,6 @@ from steep.report.words import plain
 Record: TypeAlias = dict[str, Any]
 
 EXTRA = "pip install '.[report]'"
-WIDTH = 520
 CELL = 132  # side of one small picture of a row of them
 GREY = "#888888"  # of what is no method; to be seen on white and on black
 
@@ -80,6 +79,11 @@ def _draw(chart: Callable[[list[Record]], Any], records: list[Record], caption: 
     return chart(records).properties(description=caption).configure(**theme())
 
 
+def _fitted(chart: Any, height: int) -> Any:
+    """Fit axes and legend into the width, not only what they are of."""
+    return chart.properties(width=WIDTH, height=height, autosize={"type": "fit-x", "contains": "padding"})
+
+
 def _severities(table: Table) -> list[Record]:
     views = [view for view in by_severity(table) if len(view.severities) == 1] if len(table.severities) > 1 else []
     return [
@@ -92,7 +96,7 @@ def _severities(table: Table) -> list[Record]:
 
 def _severity_chart(records: list[Record]) -> Any:
     alt = altair()
-    return plot(
+    lines = plot(
         "line",
         records,
         {"point": True, "strokeWidth": 2},
@@ -100,7 +104,8 @@ def _severity_chart(records: list[Record]) -> Any:
         x=alt.X("severity:O", title="severity").axis(labelAngle=0),
         y=alt.Y("accuracy:Q", title="mean accuracy (%)").scale(zero=True),
         color=_colour(records),
-    ).properties(width=WIDTH, height=260)
+    )
+    return _fitted(lines, 260)
 
 
 def energy_points(table: Table) -> list[Record]:
@@ -135,7 +140,7 @@ def _gain_chart(records: list[Record]) -> Any:
         color=_colour(records),
     )
     zero = functools.partial(plot, "rule", [{"zero": 0}], {"strokeDash": [4, 4], "opacity": 0.6, "color": GREY})
-    return (zero(y="zero:Q") + zero(x="zero:Q") + points).properties(width=WIDTH, height=300)
+    return _fitted(zero(y="zero:Q") + zero(x="zero:Q") + points, 300)
 
 
 def _energies(table: Table) -> list[Record]:
@@ -150,14 +155,14 @@ def _energies(table: Table) -> list[Record]:
 
 
 def _energy_chart(records: list[Record]) -> Any:
-    alt, colours = altair(), _colour(records, legend=None)
+    alt, colours = altair(), _colour(records, named=False)
     y = alt.Y("method:N", sort=_sorted(records, lambda record: record["after"]), title=None)
     tip = "method:N, before:Q .3f, after:Q .3f"
     x = alt.X("before:Q", title="mean energy: ○ before, ● after").scale(zero=False)
     line = plot("rule", records, {"strokeWidth": 3, "opacity": 0.5}, x=x, x2="after:Q", y=y, color=colours)
     before = plot("point", records, {"size": 70, "filled": False, "color": GREY}, tip, x="before:Q", y=y)
     after = plot("circle", records, {"size": 90, "opacity": 1}, tip, x="after:Q", y=y, color=colours)
-    return (line + before + after).properties(width=WIDTH, height=26 * max(3, len(records)))
+    return _fitted(line + before + after, 26 * max(3, len(records)))
 
 
 def _bins(table: Table) -> list[Record]:
@@ -186,7 +191,7 @@ def _reliability_chart(records: list[Record]) -> Any:
         "bar",
         None,
         tip="method:N, confidence:Q .3f, accuracy:Q .3f, images:Q ,",
-        color=_colour(records, legend=None),
+        color=_colour(records, named=False),
         x=alt.X("low:Q", title="confidence").scale(domain=[0, 1]).axis(values=[0, 0.5, 1]),
         x2="high:Q",
         y=y,
@@ -199,7 +204,7 @@ def _reliability_chart(records: list[Record]) -> Any:
     dashed = {"color": GREY, "strokeDash": [4, 3], "interpolate": "linear"}
     ideal = plot("line", None, dashed, x="ideal:Q", y="ideal:Q")
     panel = alt.layer(bars, gap, ideal, data={"values": filled}).properties(width=CELL, height=CELL)
-    return panel.facet(facet=alt.Facet("method:N", sort=names, title=None), columns=5)
+    return panel.facet(facet=alt.Facet("method:N", sort=names, title=None), columns=2)
 
 
 def _speeds(table: Table) -> list[Record]:
@@ -227,7 +232,7 @@ def _speed_chart(records: list[Record]) -> Any:
     front = [record for record in records if record["front"]]
     line = plot("line", front, {"strokeDash": [4, 4], "color": GREY}, **both)
     names = plot("text", _apart(front), {"dy": -12, "align": "center"}, text="method:N", **both)
-    return (line + points + names).properties(width=WIDTH, height=300)
+    return _fitted(line + points + names, 300)
 
 
 def _apart(records: Sequence[Record]) -> list[Record]:
@@ -261,8 +266,8 @@ def _memory_chart(records: list[Record]) -> Any:
         "tip": "method:N, gib:Q .2f GiB",
     }
     names = plot("text", records, {"dx": 4, "align": "left"}, text=alt.Text("gib:Q", format=".2f"), **both)
-    bars = plot("bar", records, color=_colour(records, legend=None), **both)
-    return (bars + names).properties(width=WIDTH, height=26 * max(3, len(records)))
+    bars = plot("bar", records, color=_colour(records, named=False), **both)
+    return _fitted(bars + names, 26 * max(3, len(records)))
 
 
 _FIGURES: dict[str, tuple[str, str, Callable[[Table], list[Record]], Callable[[list[Record]], Any]]] = {
@@ -318,13 +323,15 @@ def analysed(analyses: Sequence[Row]) -> list[Figure]:
             draw = functools.partial(CHARTS[analysis], rows)
             caption = f"Drawn from {len(rows):,} rows of steep analyze {plain(analysis)}."
             with _lacking(f"analysis {analysis}"):
-                figures.append(Figure(plain(name), plain(name), caption, TABLES[analysis](rows), draw, True, True))
+                records = TABLES[analysis](rows)
+                figures.append(Figure(plain(name), plain(name), caption, records, draw, own_colours=True))
     return figures
 
 
-def _colour(records: Sequence[Record], **options: Any) -> Any:
+def _colour(records: Sequence[Record], *, named: bool = True) -> Any:
     names = list(dict.fromkeys(record["method"] for record in records))
-    return altair().Color("method:N", title=None, sort=names, **options).scale(domain=names, range=shades(names))
+    colour = altair().Color("method:N", title=None, sort=names).scale(domain=names, range=shades(names))
+    return colour.legend(legend(names) if named else None)
 
 
 def _sorted(records: Sequence[Record], key: Callable[[Record], float]) -> list[str]:

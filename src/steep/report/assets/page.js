@@ -142,7 +142,6 @@
     } else if (spec.layer || spec.mark) {
       made.width = "container";
       made.autosize = { type: "fit-x", contains: "padding" };
-      if (width < 480) made.config = merged(made.config, { legend: { orient: "bottom", columns: 2 } });
     }
     return made;
   };

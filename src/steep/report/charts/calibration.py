@@ -7,7 +7,7 @@ from typing import Any
 from steep.report.charts.rows import Rows, finite, grouped, some
 from steep.report.charts.style import altair, colour, finish, plot
 
-_COLUMNS = 4
+_COLUMNS, _SIDE = 2, 124
 _ERRORS = ("label", "n", "accuracy", "ece", "mce", "brier", "nll", "nonfinite", "shifts", "seeds")
 
 
@@ -83,9 +83,11 @@ def _panel(bins: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
         plot("line", [{"a": 0, "b": 0}, {"a": 100, "b": 100}], dashed, x="a:Q", y="b:Q"),
     )
     subtitle = [
-        f"ECE {_percent(errors['ece'])}, MCE {_percent(errors['mce'])}",
-        f"Brier {_number(errors['brier'])}, NLL {_number(errors['nll'])}",
-        *([f"{errors['nonfinite']} answers not finite: no bins"] if errors["nonfinite"] else []),
+        f"ECE {_percent(errors['ece'])}",
+        f"MCE {_percent(errors['mce'])}",
+        f"Brier {_number(errors['brier'])}",
+        f"NLL {_number(errors['nll'])}",
+        *(["no bins:", f"{errors['nonfinite']} answers not finite"] if errors["nonfinite"] else []),
     ]
     count = alt.Y("n:Q", title="answers" if first else None).scale(domain=[0, most])
     lower = plot(
@@ -98,9 +100,9 @@ def _panel(bins: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
         y=count.axis(tickCount=2, labelOpacity=opacity),
         y2=alt.datum(0),
     )
-    title = {"text": errors["label"], "subtitle": subtitle, "subtitleFontSize": 11}
-    upper = upper.properties(width=140, height=140, title=title)
-    return alt.vconcat(upper, lower.properties(width=140, height=45), spacing=6)
+    title = {"text": errors["label"], "subtitle": subtitle}
+    upper = upper.properties(width=_SIDE, height=_SIDE, title=title)
+    return alt.vconcat(upper, lower.properties(width=_SIDE, height=45), spacing=6)
 
 
 def _percent(value: float) -> str:

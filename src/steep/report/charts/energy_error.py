@@ -8,7 +8,7 @@ from steep.report.charts.rows import Rows, finite, some
 from steep.report.charts.style import BLUE, altair, by_family, family, finish, plot, spoken
 from steep.report.paper import in_order
 
-MOST_GROUPS = 16
+MOST_GROUPS = 12
 
 
 def tables(rows: Rows) -> dict[str, Rows]:
@@ -46,7 +46,7 @@ def _wider(low: float, high: float, n: int, wrong: int) -> tuple[float, float, i
 
 
 def chart(rows: Rows, records: dict[str, Rows]) -> Any:
-    """Bars on the left, points on the right."""
+    """Bars above, points below."""
     alt = altair()
     every, groups, shifts = some(rows, "energy-error", "shift"), records["groups"], records["shifts"]
     bars = plot(
@@ -54,12 +54,12 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         groups,
         {"color": BLUE, "stroke": "white"},
         "energy_low:Q, energy_high:Q, n:Q, wrong:Q, error_percent:Q .1f",
-        x=alt.X("energy_low:Q", title="energy group (nats; low: the model finds the image likely)").scale(zero=False),
+        x=alt.X("energy_low:Q", title="energy (nats; low: the image is likely)").scale(zero=False),
         x2="energy_high:Q",
         y=alt.Y("error_percent:Q", title="error rate (%)").scale(domain=[0, 100]),
         y2=alt.datum(0),
-    ).properties(title=f"Error rate by energy, {sum(g['n'] for g in groups):,} images", width=300, height=260)
-    look = {"dy": -6, "fontSize": 9, "color": "#57606a"}
+    ).properties(title=f"Error rate by energy, {sum(g['n'] for g in groups):,} images", width=305, height=220)
+    look = {"dy": -7, "color": "#57606a"}
     counts = plot("text", groups, look, x="middle:Q", y="error_percent:Q", text=alt.Text("n:Q", format=".2~s"))
     counts = counts.transform_calculate(middle="(datum.energy_low + datum.energy_high) / 2")
     colour, shape = by_family(shifts, "shift")
@@ -73,17 +73,17 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         y=alt.Y("loss:Q", title="mean loss (cross-entropy, nats)"),
         color=colour,
         shape=shape,
-        opacity=strength.legend(values=[1, 2, 3, 4, 5], symbolFillColor="#444444", symbolStrokeColor="#444444"),
-    ).properties(title="Loss against energy, one point for each shift", width=300, height=260)
+        opacity=strength.legend(values=[1, 3, 5], symbolFillColor="#444444", symbolStrokeColor="#444444"),
+    ).properties(title="Loss against energy, a point for each shift", width=305, height=220)
     gone = len(every) - len(shifts)
     names = ", ".join(map(spoken, in_order(point["shift"] for point in shifts)))
     return finish(
-        alt.hconcat(alt.layer(bars, counts), points, spacing=36),
+        alt.vconcat(alt.layer(bars, counts), points, spacing=28),
         every,
         f"Energy and errors: {every[0]['label']}",
         [
             "over each bar: its images",
             f"{gone} shifts with answers that are not finite are not drawn" if gone else "",
         ],
-        f"Left: error rate in groups of equal width in energy. Right: mean loss against mean energy for {names}.",
+        f"Above: error rate in groups of equal width in energy. Below: mean loss against mean energy for {names}.",
     )

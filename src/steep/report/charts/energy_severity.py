@@ -10,7 +10,7 @@ from steep.report.charts.style import AMBER, BLUE, altair, finish, plot, spoken
 from steep.report.paper import in_order
 
 REDUCTION, GAIN = BLUE, AMBER
-_COLUMNS = 5
+_COLUMNS = 3
 
 
 def tables(rows: Rows) -> dict[str, Rows]:
@@ -58,31 +58,31 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         x=alt.X("energy_reduction:Q", title="energy reduction (nats)").scale(zero=False),
         y=alt.Y("gain_points:Q", title="accuracy gain (points)").scale(zero=False),
         color=alt.Color("severity:O", title="severity").scale(scheme="viridis", reverse=True),
-    ).properties(title=_titled("Every corruption and severity", rank.get("all")), width=230, height=210)
+    ).properties(title=_titled("Every corruption and severity", rank.get("all")), width=290, height=210)
     parts = [scatter]
     if graded:
-        mean_of = {"text": "Mean over corruptions", "subtitle": f"{len(shifts)} corruptions", "subtitleFontSize": 10}
+        mean_of = {"text": "Mean over corruptions", "subtitle": f"{len(shifts)} corruptions"}
         both = _both(records["overall"], severities, domains, (True, True), mean_of)
         small = []
         for index, shift in enumerate(shifts):
             group = [p for p in graded if p["shift"] == shift]
             ends = (index % _COLUMNS == 0, index % _COLUMNS == _COLUMNS - 1 or index == len(shifts) - 1)
-            title = _titled(spoken(shift), rank.get(shift))
+            title = {**_titled(spoken(shift).split(), rank.get(shift), "rank"), "fontSize": 12}
             small.append(_both(group, severities, domains, ends, title, small=True))
-        top = alt.hconcat(both, scatter, spacing=40).resolve_scale(color="independent")
-        parts = [top, alt.concat(*small, columns=_COLUMNS, spacing=12)]
+        parts = [both, scatter, alt.concat(*small, columns=_COLUMNS, spacing=16)]
     lone = len([row for row in every if not finite(row, "energy_reduction", "gain")])
     whole = len(shifts) * len(severities)
     missing = whole - len(graded)
     notes = [
-        "bars: accuracy gain over the source model, left; line: energy reduction, right",
+        "bars: accuracy gain over the source model, left; line: energy reduction, right; "
+        "rank: the rank correlation of both",
         f"{lone} of {len(every)} runs lack a source model on the same images or are not finite: not drawn"
         if lone
         else "",
         f"{missing} of {whole} corruptions × severities are missing" if missing else "",
     ]
     return finish(
-        alt.vconcat(*parts, spacing=24),
+        alt.vconcat(*parts, spacing=24).resolve_scale(color="independent"),
         every,
         f"Energy reduction and accuracy gain, by severity: {every[0]['label']}",
         notes,
@@ -118,7 +118,7 @@ def _both(
         plot("bar", values, {"color": GAIN}, y=gain, **base),
         plot("line", values, {"color": REDUCTION, "point": dots}, y=fall, **base),
     ).resolve_scale(y="independent")
-    return drawn.properties(title=title, width=98 if small else 290, height=85 if small else 210)
+    return drawn.properties(title=title, width=84 if small else 270, height=85 if small else 210)
 
 
 def _domains(*sides: list[float]) -> list[list[float]]:
@@ -130,6 +130,5 @@ def _domains(*sides: list[float]) -> list[list[float]]:
     return [[-(below + air if below else 0) * high, (1 + air) * high] for high in highs]
 
 
-def _titled(name: str, rank: float | None) -> Any:
-    words = f"rank correlation {rank:.2f}".replace("-", "−") if rank is not None else ""
-    return {"text": name, "subtitle": words, "subtitleFontSize": 10} if words else name
+def _titled(name: str | list[str], rank: float | None, words: str = "rank correlation") -> dict[str, Any]:
+    return {"text": name, "subtitle": "" if rank is None else f"{words} {rank:.2f}".replace("-", "−")}

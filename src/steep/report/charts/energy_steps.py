@@ -53,14 +53,14 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         if thin:
             look, each = {"strokeWidth": 1, "opacity": 0.35}, ["shift:N", "severity:N", "seed:N"]
             layers.append(plot("line", thin, look, f"shift:N, {tip}", x=x, y=y, color=colour, detail=each))
-        panels.append(alt.layer(*layers).properties(title=title.split(" (")[0].capitalize(), width=205, height=220))
+        panels.append(alt.layer(*layers).properties(title=title.split(" (")[0].capitalize(), width=335, height=150))
     runs, gone = grouped(every, "shift", "severity"), len(every) - len(shifts)
     notes = [
         f"mean over {len(runs)} shifts; dashed: a model that takes no steps" + ("; thin: each shift" if thin else ""),
         f"{gone} points are not finite and not drawn" if gone else "",
     ]
     return finish(
-        alt.hconcat(*panels, spacing=28),
+        alt.vconcat(*panels, spacing=20),
         every,
         "Energy, loss and accuracy over adaptation steps on the same images",
         notes,

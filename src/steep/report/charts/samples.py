@@ -8,6 +8,7 @@ from steep.report.charts.rows import Rows, finite, grouped, means, some
 from steep.report.charts.style import altair, by_label, finish, plot, spoken
 
 _DISTANCES = {"mean_distance": "of means", "covariance_distance": "of covariances"}
+_SIDE = 102  # of a panel; two stand side by side
 _SET = ("shift", "severity", "label")
 _PARTS = {
     "distance": (*_SET, "of", "n"),
@@ -65,13 +66,13 @@ def _line(group: dict[str, Rows], labels: list[str], shift: str) -> Any:
             group["distance"],
             tip=f"label:N, n:Q, seeds:Q, {name}:Q .4g",
             x=alt.X("label:N", title=None, sort=labels).axis(labelAngle=-40, labelOverlap=False),
-            y=alt.Y(f"{name}:Q", title=f"distance {title}").axis(tickCount=5),
+            y=alt.Y(f"{name}:Q", title="distance").axis(tickCount=5),
             color=colour,
-        ).properties(title=title.removeprefix("of ").capitalize(), width=32 * len(group["distance"]), height=150)
+        ).properties(title=title.removeprefix("of ").capitalize(), width=_SIDE, height=_SIDE)
         for name, title in _DISTANCES.items()
     ]
     line = {"look": {"point": True}, "color": colour, "shape": shape, "detail": "seed:N"}
-    step = alt.X("step:Q", title="SGLD steps (log scale from 1)").scale(type="symlog", constant=1)
+    step = alt.X("step:Q", title="SGLD steps (log)").scale(type="symlog", constant=1)
     steps = sorted({row["step"] for row in group["chain"]})
     chains = plot(
         "line",
@@ -81,7 +82,7 @@ def _line(group: dict[str, Rows], labels: list[str], shift: str) -> Any:
         y=alt.Y("mean_distance:Q", title="distance of means").scale(zero=False),
         **line,
     )
-    panels.append(chains.properties(title="Along the chains", width=150, height=150))
+    panels.append(chains.properties(title="Along the chains", width=_SIDE, height=_SIDE))
     if group["buffer"]:
         drift = plot(
             "line",
@@ -91,5 +92,5 @@ def _line(group: dict[str, Rows], labels: list[str], shift: str) -> Any:
             y=alt.Y("travelled:Q", title="way since batch 1 (RMS)"),
             **line,
         )
-        panels.append(drift.properties(title="The buffer's drift", width=120, height=150))
-    return alt.hconcat(*panels, spacing=18).properties(title=shift)
+        panels.append(drift.properties(title="The buffer's drift", width=_SIDE, height=_SIDE))
+    return alt.concat(*panels, columns=2, spacing=18).properties(title=shift)

@@ -56,7 +56,7 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         f"source model: {mean(source, 'accuracy_percent'):.1f} % mean accuracy" if source else "",
     ]
     return finish(
-        altair().concat(*panels, columns=2, spacing=28),
+        altair().concat(*panels, columns=2, spacing=16),
         every,
         "Accuracy against each hyper-parameter",
         notes,
@@ -79,4 +79,4 @@ def _panel(points: Rows, averages: Rows, colour: Any) -> Any:
         plot("line", averages, {"strokeWidth": 3.5, "color": REAL}, tip, **both),
         plot("point", [point for point in averages if point["usual"]], ring, tip, **both),
     ]
-    return alt.layer(*layers).properties(title=name, width=300, height=190)
+    return alt.layer(*layers).properties(title=name, width=140, height=160)

@@ -44,7 +44,7 @@ def tables(rows: Rows) -> dict[str, Rows]:
     before = 0
     for row in every:
         why = row.get("skipped") or ("step undone" if row["undone"] > before else row.get("note"))
-        if why:
+        if why and not row.get("waiting"):
             events.append({"batch": row["batch"], "undone": row["undone"], "why": why})
         before = row["undone"]
     return {"numbers": numbers, "classes": classes, "events": events}
@@ -78,7 +78,7 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         if events:
             red, x = {"color": "#b3261e", "strokeDash": [3, 3]}, alt.X("batch:Q", scale=span, title=None)
             layers.append(plot("rule", events, red, "batch:Q, why:N, undone:Q", x=x))
-        return alt.layer(*layers).properties(width=560, height=height)
+        return alt.layer(*layers).properties(width=330, height=height)
 
     def heat(name: str) -> Any:
         return plot(
@@ -89,7 +89,7 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
             x2="batch_end:Q",
             y=alt.Y("class:O", title=_CLASSES[name]).axis(labelOverlap="greedy"),
             color=alt.Color("share_percent:Q", title="share (%)").scale(scheme="viridis", domainMin=0),
-        ).properties(width=560, height=min(240, max(90, 12 * len(every[0]["classes"]))))
+        ).properties(width=330, height=min(240, max(90, 12 * len(every[0]["classes"]))))
 
     known = any(finite(row, "disagreement") for row in every)
     parts = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
@@ -17,6 +18,9 @@ COLOURS = {name: look_of(name).colour for name in METHODS}
 
 BLUE, AMBER, RED, GREEN, GREY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#707070"
 """Of what is no method, such as energies and losses; Okabe and Ito's, which colour-blind readers tell apart."""
+
+WIDTH = 400
+"""Of a whole figure, in its own pixels. A phone shows it at nine tenths, and labels of 12 pixels can still be read."""
 
 REAL = "#222222"
 """Of real images, and of means over methods."""
@@ -42,7 +46,8 @@ def by_family(records: Rows, title: str) -> tuple[Any, Any]:
     alt = altair()
     there = [name for name in FAMILIES if any(record["family"] == name for record in records)]
     colours, shapes = (alt.Scale(domain=there, range=[str(FAMILIES[name][i]) for name in there]) for i in (0, 1))
-    return alt.Color("family:N", scale=colours, title=title), alt.Shape("family:N", scale=shapes, title=title)
+    below = legend(there, title, room=0.6)  # another legend may stand beside it
+    return alt.Color("family:N", scale=colours, legend=below), alt.Shape("family:N", scale=shapes, legend=below)
 
 
 def spoken(name: str) -> str:
@@ -95,13 +100,30 @@ def shades(names: Sequence[str]) -> list[str]:
     return chosen
 
 
+def legend(names: Iterable[str], title: str | None = None, room: float = 0.8) -> Any:
+    """Put the names below a chart, in as many columns as there is room for: a share of the width."""
+    longest = max((len(name) for name in names), default=1)
+    columns = max(1, int(room * WIDTH) // (30 + 7 * longest))
+    return altair().Legend(orient="bottom", columns=columns, title=title, symbolOpacity=1, labelLimit=300)
+
+
+def titled(spec: dict[str, Any], title: str, subtitle: str = "") -> dict[str, Any]:
+    """Give a chart a title, unless it has one of its own, in lines that are no wider than the chart."""
+    whole = {"text": title, "subtitle": subtitle, "anchor": "start", "frame": "bounds", **spec.get("title", {})}
+    for name, letter in (("text", 9.5), ("subtitle", 5.7)):  # the width of a letter, on average
+        parts = [whole[name]] if isinstance(whole[name], str) else whole[name]
+        lines = [line for part in parts for line in textwrap.wrap(part, int(WIDTH / letter))]
+        whole[name] = lines if len(lines) > 1 else "".join(lines)
+    return {**spec, "title": whole}
+
+
 def by_label(labels: Iterable[str], title: str = "method") -> tuple[Any, Any]:
     """Colour and shape by the field `label`, each method as everywhere; a print without colours can be read too."""
     alt, every = altair(), list(dict.fromkeys(labels))
     colours = alt.Scale(domain=every, range=shades(every))
     shapes = alt.Scale(domain=every, range=[look_of(_method(label)).marker for label in every])
-    legend = alt.Legend(title=title, symbolOpacity=1)
-    return alt.Color("label:N", scale=colours, legend=legend), alt.Shape("label:N", scale=shapes, title=title)
+    below = legend(every, title)
+    return alt.Color("label:N", scale=colours, legend=below), alt.Shape("label:N", scale=shapes, legend=below)
 
 
 def plot(mark: str, records: Rows | None, look: dict[str, Any] | None = None, tip: str = "", **channels: Any) -> Any:
@@ -137,5 +159,4 @@ def finish(chart: Any, rows: Rows, title: str, notes: Sequence[str], description
     )
     line = " · ".join(filter(None, (run, ", ".join(what), few, device, *made)))
     head = {"text": title, "subtitle": [*filter(None, notes), line], "frame": "bounds", "fontSize": 16}
-    head |= {"subtitleColor": "#57606a", "subtitleFontSize": 11}
     return chart.properties(title=head, description=f"{title}. {description}")
