@@ -23,6 +23,9 @@ PAGES = {
     "results/README.md": "results-files.md",
 }
 REFERENCE = ("api/", "results", "changelog")  # found, but below the pages that explain
+_COMMENT = re.compile(r"^[ ]*<!--.*?-->\n", re.M | re.S)
+_TABLE = re.compile(r"<table>.*?</table>", re.S)
+_NAME = re.compile(r"[^\s<>]*-[^\s<>]*(?=[^<]*</code>)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.M | re.S)
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
 
@@ -47,7 +50,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turn links that leave docs/ towards the site, and let the search put guides before tables and API."""
+    """Turn links that leave docs/ towards the site, and let the search put guides before tables and API.
+
+    Comments go: inside a list they end it.
+    """
     if page.file.src_uri.startswith(REFERENCE):
         page.meta.setdefault("search", {"boost": 0.2})
     written = {page: source for source, page in PAGES.items()}
@@ -62,5 +68,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
                 files.append(File.generated(config, target, abs_src_path=str(HOME / path)))
         return link[1] + posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".") + link[3]
 
-    pieces = _CODE.split(markdown)  # prose, code, prose, ...
+    pieces = _CODE.split(_COMMENT.sub("", markdown))  # prose, code, prose, ...
     return "".join(piece if index % 2 else _LINK.sub(turned, piece) for index, piece in enumerate(pieces))
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Keep names in the code of tables whole: a browser would break `--set` at its hyphens."""
+    return _TABLE.sub(lambda table: _NAME.sub(lambda name: f'<span class="whole">{name[0]}</span>', table[0]), html)

@@ -10,13 +10,35 @@ import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 import steep
 from reading import HOME
 from test_docs_text import public
 
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
+
+
+BROKEN = """() => [...document.querySelectorAll('table code, td[style*=right]')].flatMap(cell => {
+    const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    const broken = [];
+    for (let text = walk.nextNode(), top = null, last = ' '; text; text = walk.nextNode()) {
+        for (let i = 0; i < text.data.length; i++) {
+            const range = document.createRange();
+            range.setStart(text, i);
+            range.setEnd(text, i + 1);
+            const box = range.getBoundingClientRect();
+            if (box.width && top !== null && box.top > top + 3 && last !== ' ') broken.push(cell.textContent);
+            if (box.width) top = box.top;
+            last = text.data[i].trim() || ' '; // one at the end of a line has no width
+        }
+    }
+    return broken;
+})"""
+"""What a line of a table breaks inside a word."""
 
 
 class Page(HTMLParser):
@@ -38,20 +60,46 @@ class Page(HTMLParser):
                 (self.loads if (tag, key) in LOADED and not outside else self.leads).append(values[key])
 
 
-def test_the_site(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One build for all checks: it takes seconds."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"}
     done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
-    pages = {file: Page(file) for file in (tmp_path / "site").rglob("*.html") if file.name != "404.html"}
+    return folder
+
+
+def test_the_site(site: Path) -> None:
+    pages = {file: Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
     assert len(pages) > 25
-    every_link_leads_somewhere(pages, tmp_path / "site")
-    nothing_is_loaded_from_outside(pages, tmp_path / "site")
-    every_public_name_has_its_place(pages, tmp_path / "site")
+    every_link_leads_somewhere(pages, site)
+    nothing_is_loaded_from_outside(pages, site)
+    every_public_name_has_its_place(pages, site)
     for words in ("batch of one", "single image", "batch size 1"):
-        search_finds(words, tmp_path / "site")
+        search_finds(words, site)
+
+
+def test_lists_of_the_first_page_are_lists(site: Path) -> None:
+    """What GitHub takes for a list may be a paragraph to mkdocs."""
+    text = (site / "index.html").read_text(encoding="utf-8")
+    readme = (HOME / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"<li>\s*(?:<p>)?<strong>", text)) == len(re.findall(r"^- \*\*", readme, flags=re.M)) > 10
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_in_a_browser(chromium: Any, site: Path, width: int) -> None:
+    """Nothing sticks out, and no line of a table breaks inside a name or a number."""
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    for file in sorted(site.rglob("*.html")):
+        page.goto(file.as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        assert page.evaluate("document.documentElement.scrollWidth") == width, file.name
+        if file.parent.name != "api":  # code of other makers' tables
+            assert page.evaluate(BROKEN) == [], file.name
+    page.close()
 
 
 def every_link_leads_somewhere(pages: dict[Path, Page], site: Path) -> None:
