@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,6 +122,40 @@ def test_evidence_that_is_no_rows_is_an_error_with_the_fix(tmp_path: Path) -> No
 
 def test_the_file_of_this_project_is_good() -> None:
     read(HOME / "results" / "explanations.toml")
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "source", "method"),
+    [
+        ("cifar10-c", "wrn-28-10", "", "pl"),
+        ("cifar100-c", "wrn-28-10", "", "tea"),
+        ("cifar10-c", "resnet-50-gn", "", ""),
+        ("cifar100-c", "resnet-50-gn", "", ""),
+        *(("pacs", "resnet-18-bn", source, "tea") for source in ("photo", "cartoon", "sketch")),
+        ("pacs", "resnet-18-bn", "", "bn"),
+    ],
+)
+def test_what_was_tried_in_vain_is_closed_with_the_rows_named(data: str, model: str, source: str, method: str) -> None:
+    closed = [
+        str(one)
+        for one in read(HOME / "results" / "explanations.toml")
+        if (one.data, one.model, one.source) == (data, model, source)
+        and (not method or method in one.methods)
+        and "closed as unexplained" in one.text.lower()
+    ]
+    assert closed
+    for text in closed:
+        names = re.findall(r"[\w.-]+\.jsonl", text)
+        assert names
+        assert all((HOME / "results" / name).is_file() for name in names)
+
+
+def test_every_file_that_is_quoted_is_named(tmp_path: Path) -> None:
+    for name, accuracy in (("rows", 0.7), ("other", 0.8)):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(map(encode, grid({"bn": accuracy}))))
+    text = GOOD.replace("Why.", "Ours {bn}, another {other/bn}.") + 'evidence = "rows.jsonl"\n'
+    (one,) = read(write(tmp_path, text))
+    assert str(one) == "Ours 70.0, another 80.0. (rows: rows.jsonl; other.jsonl)"
 
 
 def test_reasons_stand_below_the_numbers_they_explain(tmp_path: Path) -> None:

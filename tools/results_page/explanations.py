@@ -52,6 +52,7 @@ class Explanation:
     methods: tuple[str, ...] = ()
     evidence: str = ""
     label: str = ""
+    others: tuple[str, ...] = ()  # files that it quotes numbers from, beside the evidence
     remark: bool = False  # of a table, not of a difference
 
     def about(self, table: Table) -> bool:
@@ -74,8 +75,9 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        of = f", {self.label}" if self.label else ""
-        return self.text + (f" (rows: {self.evidence}{of})" if self.evidence else "")
+        evidence = self.evidence + (f", {self.label}" if self.label else "")
+        files = "; ".join(filter(None, (evidence, *self.others)))
+        return self.text + (f" (rows: {files})" if files else "")
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _checked(entry: Mapping[str, Any], where: str, folder: Path) -> Explanation:
     if evidence:
         _refuse_missing(where, folder / evidence, label)
     about = {name: entry.get(name, "") for name in ("data", "model", "source")}
+    quoted = dict.fromkeys(quoting.files(entry["text"]))
     return Explanation(
         text=plain(quoting.fill(" ".join(entry["text"].split()), folder, evidence, about, where)),
         data=entry["data"],
@@ -164,6 +167,7 @@ def _checked(entry: Mapping[str, Any], where: str, folder: Path) -> Explanation:
         methods=tuple(entry.get("methods", ())),
         evidence=plain(evidence),
         label=plain(label),
+        others=tuple(plain(name) for name in quoted if name != evidence),
     )
 
 

@@ -100,6 +100,11 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
     return filled
 
 
+def files(text: str) -> list[str]:
+    """Name the files that a text quotes, apart from its evidence."""
+    return [f"{match['file']}.jsonl" for match in _QUOTE.finditer(text) if match["file"]]
+
+
 def _meant(spec: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     return all(spec.get(name) == value for name, value in about.items() if value)
 
