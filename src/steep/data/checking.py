@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,7 @@ from numpy.typing import NDArray
 from steep import corruptions
 from steep.corruptions.parameters import checked
 from steep.data.arrays import Images, ImageSet
-from steep.data.corrupted import (
-    SEVERITIES,
-    as_jpeg,
-    check_shape,
-    entry_of,
-    file_names,
-    made,
-    manifest_of,
-    variant,
-)
+from steep.data.corrupted import SEVERITIES, Variant, as_jpeg, check_shape, file_names, made
 from steep.data.downloads import Progress, silent
 from steep.data.picture_files import file_images
 from steep.data.streamed import streamed
@@ -75,13 +65,13 @@ def check(
     place = Path(folder)
     check_shape(data)
     names = (only,) if isinstance(only, str) else only
-    manifest = manifest_of(place)
     part = replace(data, images=np.asanyarray(data.images[:sample]), labels=data.labels[:sample])
     rows: list[Comparison] = []
     wanted = [(name, level) for name in (names or corruptions.CORRUPTIONS) for level in severities]
     for done, (name, level) in enumerate(wanted, 1):
         checked(name, level)
-        theirs = _theirs(place, data, name, level, sample, manifest)
+        variant = Variant(place, data.name, name, level)
+        theirs = _theirs(variant, data, sample)
         progress(f"{name} {level}", done, len(wanted))
         if theirs is None:
             if names:
@@ -90,25 +80,22 @@ def check(
         if theirs.shape != part.images.shape:
             raise DataError(f"{place}: {name} {level}: expected {part.images.shape} for a sample, got {theirs.shape}")
         ours = made(part, name, level, seed=seed).images
-        row = _compared(name, level, theirs, ours, part.images, pixels=not as_jpeg(data.name, data.images.shape))
+        row = _compared(name, level, theirs, ours, part.images, pixels=not as_jpeg(data))
         if name == "frost":
-            frost = (entry_of(manifest, name, level) or {}).get("frost", "published")
-            row = replace(row, frost=(frost, corruptions.frost_source()))
+            row = replace(row, frost=(variant.entry.get("frost", "published"), corruptions.frost_source()))
         rows.append(row)
     if not rows:
         raise DataError(f"{place}: holds no corruption in a published layout (fog.npy or fog/1/class/*.JPEG)")
     return rows
 
 
-def _theirs(
-    place: Path, data: ImageSet, name: str, level: int, sample: int, manifest: dict[str, Any] | None
-) -> Images | None:
-    """Read the first `sample` pictures of one corruption at one severity; None where it is not there."""
-    here = place / name / str(level)
-    if streamed(data.images) is not None and as_jpeg(data.name, data.images.shape):  # by name, in the clean set's order
+def _theirs(variant: Variant, data: ImageSet, sample: int) -> Images | None:
+    """Read the first `sample` pictures of a variant; None where it is not there."""
+    if streamed(data.images) is not None and as_jpeg(data):  # by name, in the clean set's order
+        here = variant.folder / variant.corruption / str(variant.severity)
         paths = [here / file for file in file_names(data)[:sample]]
         return np.asarray(file_images(paths, here)) if here.is_dir() else None
-    decoded = variant(place, data.name, name, level, sample, manifest, data.classes)
+    decoded = variant.read(sample, data.classes)
     return None if decoded is None else np.asanyarray(decoded.images)
 
 
