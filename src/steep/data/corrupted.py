@@ -220,7 +220,8 @@ class Variant:
         if self.entry:
             compare(here, self.entry["sha256"], target_sha256(here))
         if self.part and len(files) != self.part.count:
-            raise DataError(f"{here}: expected {self.part.count} pictures, found {len(files)}; bring the rest of the set")
+            counts = f"expected {self.part.count} pictures, found {len(files)}"
+            raise DataError(f"{here}: {counts}; bring the rest of the set")
         many = self.clean.class_count
         some = self.clean.class_order is not None and set(names) <= set(classes)  # which one each is, is known anyway
         if not some and ((classes and names != classes) or (many and len(names) != many)):

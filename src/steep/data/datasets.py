@@ -7,6 +7,7 @@ import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -160,8 +161,7 @@ def _settled(data: ImageSet, stream: bool | None) -> ImageSet:
 def _first(data: ImageSet, limit: int | None) -> ImageSet:
     if limit is None or limit >= len(data):
         return data
-    images = data.images[:limit]
-    return replace(data, images=images, labels=data.labels[:limit], digest=sha256(images))
+    return _chosen(data, slice(limit))
 
 
 def _mixed(data: ImageSet) -> ImageSet:
@@ -169,9 +169,12 @@ def _mixed(data: ImageSet) -> ImageSet:
     if not _by_class(data.labels) or len(np.unique(data.labels)) == 1:
         return data
     order = np.random.RandomState(0).permutation(len(data))  # the frozen generator
-    images = data.images[order]
-    origin = f"{data.origin}, shuffled"
-    return replace(data, images=images, labels=data.labels[order], origin=origin, digest=sha256(images))
+    return replace(_chosen(data, order), origin=f"{data.origin}, shuffled")
+
+
+def _chosen(data: ImageSet, rows: Any) -> ImageSet:
+    images = data.images[rows]
+    return replace(data, images=images, labels=data.labels[rows], digest=sha256(images))
 
 
 def _by_class(labels: Labels) -> bool:

@@ -44,22 +44,20 @@ class Download:
     file: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One way a set may lie on disk. `marks(part)` are files that must be there for that part to be readable."""
+    """One way a set may lie on disk. `marks` are files that must be there for a part, or any part, to be readable."""
 
     label: str
     folders: tuple[str, ...]  # below the root, in the order they are looked at; {name} is the set's name
-    marks: Callable[[str], tuple[str, ...]]
+    marks: Mapping[str, tuple[str, ...]]  # part, or "any" → globs, in which {part} is its name
     read: Callable[[Path, str], Decoded]
 
     def find(self, root: Path, name: str, part: str) -> Path | None:
         """Return the folder below `root` that holds `part` of the set `name` in this layout."""
-        for folder in self.folders:
-            here = root / folder.format(name=name)
-            if all(any(here.glob(mark)) for mark in self.marks(part)):
-                return here
-        return None
+        marks = [mark.format(part=part) for mark in self.marks.get(part, self.marks.get("any", ()))]
+        places = (root / folder.format(name=name) for folder in self.folders)
+        return next((here for here in places if all(any(here.glob(mark)) for mark in marks)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +119,12 @@ class DataSet:
         return {"train": count - validation, "val": validation}.get(split, count) if self.domains else count
 
 
-def declared(name: str, *, layouts: tuple[Layout, ...]) -> DataSet:
-    """Read a declaration from `sets/NAME.toml`, whose keys are the fields of `DataSet`."""
+def declared(name: str, readers: Mapping[str, Callable[[Path, str], Decoded]]) -> DataSet:
+    """Read a declaration from `sets/NAME.toml`, whose keys are the fields of `DataSet`. `readers`: of its layouts."""
     facts = facts_of(name)
     parts = {key: Part(**part) for key, part in facts.pop("parts").items()}
     official = tuple(Download(file=row["url"].rpartition("/")[2], **row) for row in facts.pop("official", ()))
+    layouts = tuple(Layout(**layout, read=readers[layout["label"]]) for layout in facts.pop("layouts"))
     return DataSet(name=name, parts=parts, official=official, layouts=layouts, **facts)
 
 

@@ -66,7 +66,7 @@ def _checksum(path: Path, file: Download) -> str:
 
 def _download_rest(url: str, part: Path, progress: Progress) -> None:
     """Download `url` to `part`, continuing what is there, until it is whole."""
-    failures, patience = 0, 1  # a server that never answered is given up at once
+    tries = 1  # a server that never answered is given up at once
     while True:
         start = part.stat().st_size if part.exists() else 0
         try:
@@ -79,11 +79,8 @@ def _download_rest(url: str, part: Path, progress: Progress) -> None:
                 return
             part.unlink()  # not a beginning of this file
         except _BROKEN:
-            if part.exists() and part.stat().st_size > start:
-                failures, patience = 0, _TRIES
-            else:
-                failures += 1
-            if failures >= patience:
+            tries = _TRIES if part.exists() and part.stat().st_size > start else tries - 1
+            if not tries:
                 raise
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from steep.data.declaration import DataSet
 from steep.data.sets.cifar import CIFAR10, CIFAR100
 from steep.data.sets.digits import DIGITS
-from steep.data.sets.domains import DOMAINS
+from steep.data.sets.domains import DOMAINS, PACS
 from steep.data.sets.imagenet import IMAGENET, RELATIVES
 from steep.data.sets.mnist import MNIST, MNIST_ROTATED
-from steep.data.sets.pacs import PACS
 from steep.data.sets.private import ARRAYS, FOLDER
 from steep.data.sets.tiny_imagenet import TINY_IMAGENET
 from steep.errors import unknown

@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from steep.data.transform import AS_IT_IS, Transform
 from steep.errors import DataError
 from steep.pictures import open_picture
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 PICTURES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
 MANIFEST = "steep-corruptions.json"  # in a folder of corrupted sets that steep wrote
 _LARGE = 1 << 25  # pixels
@@ -32,10 +29,11 @@ _ALONE = threading.Lock()  # large pictures one after the other: memory does not
 
 def picture(file: Path | BinaryIO, how: Transform = AS_IT_IS) -> NDArray[np.uint8]:
     """Decode a picture to uint8 RGB (H, W, 3), the right way up, in the size that is asked for."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     with open_picture(file) as opened, _ALONE if opened.width * opened.height > _LARGE else contextlib.nullcontext():
-        _turn_upright(opened)
+        with contextlib.suppress(Exception):  # Pillow raises many kinds over damaged notes of a camera
+            ImageOps.exif_transpose(opened, in_place=True)
         if opened.mode in ("I", "F"):  # Pillow would cut every value off at 255
             raise ValueError("32 bits a value: save it with 8 or 16, so that its range is known")
         deep = opened.mode.startswith("I;16")  # Pillow would cut these off too
@@ -46,15 +44,6 @@ def picture(file: Path | BinaryIO, how: Transform = AS_IT_IS) -> NDArray[np.uint
         if rgb.size != sides:
             rgb = rgb.resize(sides, getattr(Image.Resampling, how.interpolation.upper()))
         return np.array(rgb if cut == (0, 0, *sides) else rgb.crop(cut))
-
-
-def _turn_upright(opened: Image.Image) -> None:
-    """Turn a picture as its camera says it was held."""
-    from PIL import ImageOps
-
-    # Pillow raises many kinds over notes of a camera that are damaged; the picture is not
-    with contextlib.suppress(Exception):
-        ImageOps.exif_transpose(opened, in_place=True)
 
 
 def file_images(paths: Sequence[Path], folder: Path, how: Transform = AS_IT_IS) -> Images:
@@ -80,12 +69,11 @@ def file_images(paths: Sequence[Path], folder: Path, how: Transform = AS_IT_IS) 
 
 
 def _first_shape(paths: Sequence[Path]) -> tuple[int, ...]:
-    """The shape of the first picture that can be read."""
-    for path in paths:
+    """The shape of the first picture that can be read; where none can, an error about the last."""
+    for path in paths[:-1]:
         with contextlib.suppress(DataError):
             return picture(path).shape
-    picture(paths[0])  # raises, and says what is wrong
-    raise AssertionError
+    return picture(paths[-1]).shape
 
 
 def natural(path: Path) -> list[tuple[int, str]]:

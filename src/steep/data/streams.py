@@ -178,14 +178,12 @@ Segments: TypeAlias = Iterator[Segment]
 
 def reset_per_shift(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
     """Every shift from the source model again: the protocol of the TEA paper."""
-    for shift in shifts:
-        yield Segment(shift.name, shift.severity, _batches((shift.load(),), batch_size, device), True)
+    return _apart(shifts, batch_size, device)
 
 
 def continual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
     """One shift after the other with no reset between."""
-    for index, shift in enumerate(shifts):
-        yield Segment(shift.name, shift.severity, _batches((shift.load(),), batch_size, device), index == 0)
+    return _apart(shifts, batch_size, device, resets=False)
 
 
 def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
@@ -202,11 +200,7 @@ def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = 
 
 def mixed(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", seed: int = 0) -> Segments:
     """All pictures of all shifts in one random order: every batch holds many kinds."""
-    sets = tuple(shift.load() for shift in shifts)
-    order = np.random.default_rng(seed).permutation(sum(map(len, sets)))
-    worst = max((shift.severity for shift in shifts), default=0)
-    if sets:
-        yield Segment("mixed", worst, _batches(sets, batch_size, device, order), True)
+    return _together(shifts, batch_size, device, lambda labels: np.random.default_rng(seed).permutation(len(labels)))
 
 
 def recurring(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", rounds: int = 20) -> Segments:
@@ -229,21 +223,37 @@ def mixed_label_shifted(
     shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", delta: float = 0.1, seed: int = 0
 ) -> Segments:
     """All pictures of all shifts in one stream, its classes coming in bursts: many kinds, few classes in a batch."""
-    sets = tuple(shift.load() for shift in shifts)
-    if sets:
-        order = label_shift(np.concatenate([data.labels for data in sets]), delta, seed=seed)
-        worst = max(shift.severity for shift in shifts)
-        yield Segment("mixed", worst, _batches(sets, batch_size, device, order), True)
+    return _together(shifts, batch_size, device, lambda labels: label_shift(labels, delta, seed=seed))
 
 
 def label_shifted(
     shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", delta: float = 0.1, seed: int = 0
 ) -> Segments:
     """Every shift from the source model again, its classes coming in bursts (see `label_shift`)."""
-    for shift in shifts:
+    return _apart(shifts, batch_size, device, lambda labels: label_shift(labels, delta, seed=seed))
+
+
+def _apart(
+    shifts: Sequence[Shift],
+    batch_size: int,
+    device: Device,
+    order: Callable[[Labels], Order | None] = lambda labels: None,
+    *,
+    resets: bool = True,
+) -> Segments:
+    """Make a segment of each shift, every one or the first alone from the source model."""
+    for index, shift in enumerate(shifts):
         data = shift.load()
-        order = label_shift(data.labels, delta, seed=seed)
-        yield Segment(shift.name, shift.severity, _batches((data,), batch_size, device, order), True)
+        batches = _batches((data,), batch_size, device, order(data.labels))
+        yield Segment(shift.name, shift.severity, batches, resets or index == 0)
+
+
+def _together(shifts: Sequence[Shift], batch_size: int, device: Device, order: Callable[[Labels], Order]) -> Segments:
+    """Make one segment of all shifts."""
+    sets = tuple(shift.load() for shift in shifts)
+    if sets:
+        batches = _batches(sets, batch_size, device, order(np.concatenate([data.labels for data in sets])))
+        yield Segment("mixed", max(shift.severity for shift in shifts), batches, True)
 
 
 def label_shift(labels: Labels, delta: float = 0.1, *, seed: int = 0, slots: int | None = None) -> Order:
@@ -319,8 +329,8 @@ def stream(
     """
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
-    given = {"seed": seed, "delta": delta, "rounds": rounds, "pace": pace}
-    return PROTOCOLS[protocol](shifts, batch_size, device=device, **{name: given[name] for name in knobs(protocol)})
+    chosen = {"seed": seed, "delta": delta, "rounds": rounds, "pace": pace}
+    return PROTOCOLS[protocol](shifts, batch_size, device=device, **{name: chosen[name] for name in knobs(protocol)})
 
 
 def _batches(sets: tuple[ImageSet, ...], batch_size: int, device: Device, order: Order | None = None) -> Batches:

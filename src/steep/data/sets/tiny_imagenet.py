@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steep.data.declaration import Decoded, Layout, declared
+from steep.data.declaration import Decoded, declared
 from steep.data.picture_files import class_names, file_images, from_class_folders
 from steep.errors import DataError
 
@@ -26,14 +26,4 @@ def _tiny_imagenet(folder: Path, part: str) -> Decoded:
     return Decoded(file_images([here / "images" / row[0] for row in rows], here), labels, classes)
 
 
-TINY_IMAGENET = declared(
-    "tiny-imagenet",
-    layouts=(
-        Layout(
-            "picture folders",
-            ("tiny-imagenet-200", "{name}/tiny-imagenet-200", "{name}", "."),
-            lambda part: ("train/n*", f"{part}/*"),
-            _tiny_imagenet,
-        ),
-    ),
-)
+TINY_IMAGENET = declared("tiny-imagenet", {"picture folders": _tiny_imagenet})
