@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -27,6 +28,17 @@ def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """Return the same, but read a file only once per process and state."""
+    now = path.stat()
+    return _sha256(path, now.st_size, now.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256(path: Path, size: int, changed: int) -> str:
+    return file_sha256(path)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -66,13 +78,6 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; it takes the name only when the block ends well.
 
     A pipe, device or folder under that name is refused. What killed processes have left of the same name is removed.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with writing(folder / "a.txt") as file:
-    ...     _ = file.write(b"whole")
-    >>> [entry.name for entry in folder.iterdir()]
-    ['a.txt']
     """
     with explained(path):
         make_folder(path.parent)

@@ -24,12 +24,7 @@ OPENED: dict[str, ModuleType] = {}
 
 
 def split(reference: str) -> tuple[Path, str] | None:
-    """Take `file.py:NAME` apart; None where a name means something else.
-
-    >>> path, name = split("code/net.py:make")
-    >>> path.name, name, split("tea")
-    ('net.py', 'make', None)
-    """
+    """Take `file.py:NAME` apart; None where a name means something else."""
     file, _, name = reference.rpartition(":")
     return (Path(file).expanduser(), name) if file.endswith(".py") else None
 

@@ -119,8 +119,9 @@ def test_table_is_chosen_by_size_and_by_hand():
     images = noise(1, 64, 64, 3)
     assert (corrupt(images, "contrast", 5) == corrupt(images, "contrast", 5, table="tiny-imagenet")).all()
     assert (corrupt(images, "contrast", 5) != corrupt(images, "contrast", 5, table="cifar")).any()
-    assert parameters.lookup("contrast", 5, 32, 32, "scaled") == pytest.approx(parameters.CIFAR["contrast"][4])
-    assert parameters.lookup("contrast", 5, 64, 64, "scaled") == pytest.approx(parameters.TINY_IMAGENET["contrast"][4])
+    for side, table in ((32, "cifar"), (64, "tiny-imagenet")):
+        published = parameters.PUBLISHED[table]["contrast"][4]
+        assert parameters.lookup("contrast", 5, side, side, "scaled") == pytest.approx(published)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

@@ -92,9 +92,9 @@ def test_a_parameter_slightly_off_is_found_by_its_pixels(
     """Mean, spread and distance to clean of these are all within half a grey level of the right ones."""
     save(tmp_path, name, np.concatenate([corrupt(scene().images, name, level) for level in range(1, 6)]))
     assert [row.verdict for row in check(tmp_path, scene(), only=name, sample=60)] == ["identical"] * 5
-    row = parameters.CIFAR[name]
+    row = parameters.PUBLISHED["cifar"][name]
     with monkeypatch.context() as patch:
-        patch.setitem(parameters.CIFAR, name, (*row[:2], values, *row[3:]))
+        patch.setitem(parameters.PUBLISHED["cifar"], name, (*row[:2], values, *row[3:]))
         wrong = [corrupt(scene().images, name, level) for level in range(1, 6)]
     save(tmp_path, name, np.concatenate(wrong))
     rows = check(tmp_path, scene(), only=name, sample=60)

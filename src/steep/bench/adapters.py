@@ -72,19 +72,11 @@ def make_adapter(cell: Cell, model: nn.Module, sources: Sources, **options: Any)
         else:  # shuffled: sets on disk lie class by class
             options["source"] = batches(train, min(cell.batch_size or 200, len(train)), shuffle=0)
             notes.append(f"source images: {train.name} {train.split}, shuffled")
-    behaviour = {
-        "setting": cell.setting,
-        "steps": cell.steps,
-        "episodic": cell.episodic,
-        "predict": cell.predict,
-        "seed": cell.seed,
-        "precision": cell.weight_dtype,
-        "guard": cell.guard,
-        "views": cell.views,
-    }
+    names = ("setting", "steps", "episodic", "predict", "seed", "guard", "views")
+    options = {**{name: getattr(cell, name) for name in names}, "precision": cell.weight_dtype, **options}
     hyper: dict[str, Any] = dict(cell.hyper)
     with collect_warnings() as caught:
-        adapter = adapt(model, cell.method, **{**behaviour, **options}, **hyper)
+        adapter = adapt(model, cell.method, **options, **hyper)
     return adapter, [*notes, *map(str, caught)]
 
 

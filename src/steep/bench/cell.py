@@ -45,14 +45,6 @@ def run(
     """Run a cell and return its row; in a group, on every rank, each with its part of every batch.
 
     `adapters` lends the adapter; without it a new one is made for this cell alone.
-
-    >>> from steep.bench.sources import Sources
-    >>> cell = Cell(
-    ...     data="digits-c", shift="fog", severity=5, model="wrn-10-1", weights="untrained", method="bn", limit=60
-    ... )
-    >>> row = run(cell, Sources())
-    >>> row["n"], 0 <= row["accuracy"] <= 1, row["spec"]["shift"]
-    (60, True, 'fog')
     """
     device = torch.device(device)
     adapters = adapters or Adapters()
@@ -146,11 +138,11 @@ def _precision_used(cell: Cell, model: nn.Module) -> str:
 
 def _segments(cell: Cell, segments: list[Answers]) -> list[dict[str, Any]]:
     """Measure every segment by itself; a mixed stream is taken apart into the shifts its images came from."""
-    if cell.shift == SEQUENCE and len(segments) == 1:
-        segments = _apart(cell, segments[0])
-    elif cell.shift != SEQUENCE:
+    if cell.shift != SEQUENCE:
         return []
     rows = []
+    if len(segments) == 1:
+        segments = _apart(cell, segments[0])
     for segment in segments:
         about = {"name": segment.name, "severity": segment.severity, "reset": segment.reset}
         measured = metrics(segment.logits, segment.labels)

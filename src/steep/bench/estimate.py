@@ -18,11 +18,7 @@ TIMINGS = 4  # of a forward pass; the least counts
 
 
 def images(cell: Cell) -> int:
-    """Count the images a cell answers; 0 where only the data itself can tell.
-
-    >>> images(Cell(data="cifar10-c", shift="fog", severity=5, model="wrn-28-10", weights="", method="tea"))
-    10000
-    """
+    """Count the images a cell answers; 0 where only the data itself can tell."""
     data = data_set(cell.data)
     total = 0
     for shift, _ in cell.shifts:
@@ -35,12 +31,7 @@ def images(cell: Cell) -> int:
 
 
 def passes(cell: Cell) -> float:
-    """Count forward passes per image: those the method declares, one for an answer after the update, one for a view.
-
-    >>> cell = Cell(data="cifar10-c", shift="fog", model="wrn-28-10", weights="", method="tea", predict="after")
-    >>> passes(cell)
-    45.0
-    """
+    """Count forward passes per image: those the method declares, one for an answer after the update, one for a view."""
     hyper: dict[str, Any] = dict(cell.hyper)
     method = make(cell.method, cell.setting, **hyper)
     total = images(cell) or cell.batch_size or 1

@@ -69,23 +69,21 @@ class Board:
 
     def tell(self, cell: Cell | None = None, accuracy: float | None = None, share: float = 0.0) -> None:
         """Tell the watcher where things stand."""
-        if self.progress is None:
-            return
-        done, total = len(self.cells) - len(self.left), len(self.cells)
-        left = self._seconds_left(cell, share)
-        self.progress(Tick(done=done, total=total, cell=cell, accuracy=accuracy, share=share, seconds_left=left))
+        if self.progress is not None:
+            total, left = len(self.cells), self._seconds_left(cell, share)
+            done = total - len(self.left)
+            self.progress(Tick(done=done, total=total, cell=cell, accuracy=accuracy, share=share, seconds_left=left))
 
     def claims(self) -> Iterator[tuple[str, Cell]]:
         """Claim one free cell after the other, as they are asked for; each is to be worked on in `attempt`."""
         for key, cell in list(self.left.items()):
-            if key not in self.left or key in self.claimed or not self.store.claim(key):
-                continue
-            self.claimed.add(key)
-            self.drop_stored()  # its owner may have finished between our look and our claim
-            if key in self.left:
-                yield key, cell
-            else:
-                self.release(key)
+            if key in self.left and key not in self.claimed and self.store.claim(key):
+                self.claimed.add(key)
+                self.drop_stored()  # its owner may have finished between our look and our claim
+                if key in self.left:
+                    yield key, cell
+                else:
+                    self.release(key)
 
     @contextlib.contextmanager
     def attempt(self, key: str) -> Iterator[None]:
@@ -156,12 +154,6 @@ def run(
 
     On a GPU, or compiled, the cells of one method and seed follow each other and share an adapter, which is reset
     between them: what it has compiled is used again.
-
-    >>> import tempfile
-    >>> cell = Cell(data="digits", shift="clean", model="wrn-10-1", weights="untrained", method="source", limit=20)
-    >>> with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
-    ...     run([cell], store).ran, run([cell], store).stored
-    (1, 1)
     """
     sources = sources or Sources()
     keep = compile or torch.device(device).type == "cuda"

@@ -24,11 +24,6 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     Args:
         logits: (N, K).
         labels: (N,).
-
-    >>> import torch
-    >>> row = metrics(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
-    >>> row["accuracy"], row["n"], round(row["ece"], 4)
-    (0.5, 2, 0.3808)
     """
     numbers = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
     bad = int((~are_answers(logits)).sum())
@@ -44,23 +39,12 @@ def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
 
 
 def correct(logits: Tensor, labels: Tensor) -> Tensor:
-    """Say of each image whether it was answered right, (N,); an answer that is no number is wrong.
-
-    >>> import torch
-    >>> correct(torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, float("nan")]]), torch.tensor([0, 1, 0]))
-    tensor([ True, False, False])
-    """
+    """Say of each image whether it was answered right, (N,); an answer that is no number is wrong."""
     return (logits.argmax(dim=1) == labels) & are_answers(logits)
 
 
 def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Give what a reliability diagram and a per-class table are drawn from, and bins whose sums give a pooled ECE.
-
-    >>> import torch
-    >>> row = diagrams(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
-    >>> row["per_class"], row["reliability"]["counts"][8]
-    ({'count': [1, 1], 'correct': [1, 0], 'predicted': [2, 0]}, 2)
-    """
+    """Give what a reliability diagram and a per-class table are drawn from, and bins whose sums give a pooled ECE."""
     classes = logits.shape[1]
     predicted = logits.argmax(dim=1)
     per_class = {
@@ -77,10 +61,5 @@ def diagrams(logits: Tensor, labels: Tensor) -> dict[str, Any]:
 
 
 def mean_energy(logits: Tensor) -> float:
-    """Mean over the set of E(x) = −log Σ exp f(x), summed in float64.
-
-    >>> import torch
-    >>> round(mean_energy(torch.zeros(3, 10)), 4)  # −ln 10
-    -2.3026
-    """
+    """Mean over the set of E(x) = −log Σ exp f(x), summed in float64."""
     return float(energy(logits).double().mean())

@@ -55,15 +55,9 @@ def run(
 ) -> Outcome:
     """Run what is missing on a Ray cluster; rows come back here and go to the store, the same rows `local` makes.
 
-    Args:
-        cells: the grid.
-        store: where rows go; the driver alone writes to it.
-        sources: where the driver, not the workers, finds models and images.
-        address: `auto` for the cluster this machine belongs to, `local` to start one here, `ray://HOST:PORT`.
-        cpus: CPU cores a cell takes.
-        gpus: GPUs a cell takes; 0.25 puts four cells on one.
-        retries: how often a cell is started again when its worker is lost.
-        progress: told when a cell ends.
+    `sources` is where the driver, not the workers, finds models and images. `address` is `auto` for the cluster this
+    machine belongs to, `local` to start one here, or `ray://HOST:PORT`. A cell takes so many cores (`cpus`) and GPUs;
+    0.25 puts four cells on one. It is started again up to `retries` times when its worker is lost.
     """
     board = Board(cells, store, progress)
     if not board.left:

@@ -290,9 +290,6 @@ def stored_hyper(method: Method[Any], usual: Method[Any]) -> Hyper:
     """Give every hyper-parameter of a method as a cell stores it.
 
     One that was added after rows were stored is left out where it is as it was before: they keep their keys.
-
-    >>> [dict(stored_hyper(make("tent", loss=loss), make("tent"))).get("loss") for loss in ("entropy", "come")]
-    [None, 'come']
     """
     values = {field.name: getattr(method, field.name) for field in fields(method)}
     as_before = {name for name in added_later(type(method)) if values[name] == getattr(usual, name)}

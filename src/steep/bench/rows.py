@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steep import files
-from steep.errors import DataError, SteepError, either
+from steep.bench.spec import SPEC, Shape, misfit
+from steep.errors import DataError, SteepError
 from steep.metrics import Reliability
 
 Row: TypeAlias = dict[str, Any]
@@ -41,26 +42,10 @@ GRID = "grid"
 VOLATILE = ("seconds", "images_per_s", "peak_memory", "started", "finished", "env", GRID)
 """What differs when the same cell runs again."""
 
-# Which values a row may hold, so that a damaged or foreign line is refused where it is read. A shape is a tuple of
-# types, a list of one shape for all items, or a table of shapes by key; a key that ends in "?" may be missing, keys
-# that are not named may hold anything. A set names columns: lists of numbers as long as each other, or None.
-Shape: TypeAlias = "tuple[type, ...] | list[Shape] | dict[str, Shape] | frozenset[str]"
-
 _TEXT, _WHOLE, _NUMBER, _NONE = (str,), (int,), (int, float), type(None)
 _BINS = frozenset({"counts", "confidence", "accuracy"})
 
-SPEC: dict[str, Shape] = {
-    **dict.fromkeys(("data?", "shift?", "source?", "model?", "weights?", "weights_sha256?", "method?"), _TEXT),
-    **dict.fromkeys(
-        ("setting?", "protocol?", "predict?", "guard?", "precision?", "label?", "views?", "interpolation?"), _TEXT
-    ),
-    **dict.fromkeys(("severity?", "seed?", "batch_size?", "steps?"), _WHOLE),
-    **dict.fromkeys(("size?", "channels?", "limit?", "rounds?"), (int, _NONE)),
-    "sequence?": [[(str, int)]],
-    **dict.fromkeys(("delta?", "pace?", "crop?"), (int, float, _NONE)),
-    "episodic?": (bool,),
-    "hyper?": (dict,),
-}
+# Which values a row may hold, so that a damaged or foreign line is refused where it is read.
 ROW: dict[str, Shape] = {
     "schema": _WHOLE,
     "key": _TEXT,
@@ -84,49 +69,13 @@ class StoreError(SteepError, RuntimeError):
     """A store that cannot be read or written as it is."""
 
 
-def misfit(value: Any, shape: Shape, name: str = "") -> str | None:
-    """Say what is wrong with a value; None where it has its shape.
-
-    >>> misfit({"n": "two"}, {"n": (int,)})
-    "n: expected int, got 'two'"
-    """
-    kind = list if isinstance(shape, list) else dict if isinstance(shape, dict) else None
-    if kind is not None and not isinstance(value, kind):
-        return f"{name}: expected a {'list' if kind is list else 'table'}, got {str(value)[:40]!r}"
-    if isinstance(shape, frozenset):
-        wrong = None if value is None else misfit(value, {column: [_NUMBER] for column in sorted(shape)}, name)
-        uneven = value is not None and not wrong and len({len(value[column]) for column in shape}) > 1
-        return f"{name}: expected lists as long as each other" if uneven else wrong
-    if isinstance(shape, list):
-        return next((wrong for item in value if (wrong := misfit(item, shape[0], name))), None)
-    if isinstance(shape, dict):
-        for key, inner in shape.items():
-            key, optional = key.removesuffix("?"), key.endswith("?")
-            if key in value or not optional:
-                where = f"{name}.{key}" if name else key
-                if wrong := misfit(value[key], inner, where) if key in value else f"{where} is missing":
-                    return wrong
-        return None
-    if isinstance(value, shape) and (not isinstance(value, bool) or bool in shape):
-        return None
-    return f"{name}: expected {either(kind.__name__ for kind in shape)}, got {str(value)[:40]!r}"
-
-
 def encode(row: Mapping[str, Any]) -> bytes:
-    """Write a row as one line. JSON has no NaN, so non-finite numbers become the strings "NaN" and "±Infinity".
-
-    >>> encode({"ece": float("nan"), "n": 2})
-    b'{"ece":"NaN","n":2}\\n'
-    """
+    """Write a row as one line. JSON has no NaN, so non-finite numbers become the strings "NaN" and "±Infinity"."""
     return json.dumps(_named(row), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def decode(line: bytes) -> Row:
-    """Read a row back; raises `ValueError` where the line is not one.
-
-    >>> decode(b'{"ece":"NaN","schema":1,"key":"","spec":{}}')["ece"]
-    nan
-    """
+    """Read a row back; raises `ValueError` where the line is not one."""
     try:
         row = json.loads(line)
     except RecursionError:
@@ -146,13 +95,7 @@ def stable(row: Mapping[str, Any]) -> Row:
 
 
 def pooled(bars: Sequence[Mapping[str, Any]]) -> Reliability | None:
-    """Take the bins of several sets as those of one; None where they hold no answer.
-
-    >>> both = pooled([{"counts": [1, 0], "confidence": [0.5, 0], "accuracy": [1.0, 0]},
-    ...                {"counts": [3, 0], "confidence": [0.75, 0], "accuracy": [0.0, 0]}])
-    >>> both.counts, both.confidence, both.accuracy
-    ((4, 0), (0.6875, 0.0), (0.25, 0.0))
-    """
+    """Take the bins of several sets as those of one; None where they hold no answer."""
     bins = []
     for parts in zip(*(zip(b["counts"], b["confidence"], b["accuracy"], strict=True) for b in bars), strict=True):
         count = sum(part[0] for part in parts)
@@ -166,11 +109,7 @@ def pooled(bars: Sequence[Mapping[str, Any]]) -> Reliability | None:
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Group items by a key, in the order they come.
-
-    >>> grouped(["fog", "snow", "frost"], len)
-    {3: ['fog'], 4: ['snow'], 5: ['frost']}
-    """
+    """Group items by a key, in the order they come."""
     groups: dict[K, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -178,20 +117,12 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def packed(right: npt.NDArray[np.bool_]) -> str:
-    """Write flags (N,), which images were answered right, as text: a character for six images.
-
-    >>> packed(np.array([True, False, True]))
-    'oA=='
-    """
+    """Write flags (N,), which images were answered right, as text: a character for six images."""
     return base64.b64encode(np.packbits(right).tobytes()).decode()
 
 
 def unpacked(text: str, n: int) -> npt.NDArray[np.bool_] | None:
-    """Read the flags of n images back; None where the text does not hold as many.
-
-    >>> unpacked("oA==", 3), unpacked("oA==", 30)
-    (array([ True, False,  True]), None)
-    """
+    """Read the flags of n images back; None where the text does not hold as many."""
     try:
         flags = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
     except (binascii.Error, ValueError, TypeError):
@@ -200,11 +131,7 @@ def unpacked(text: str, n: int) -> npt.NDArray[np.bool_] | None:
 
 
 def file_of(store: str | Path) -> Path:
-    """Find the file of a store: itself, or `rows.jsonl` where a folder was named.
-
-    >>> file_of("results").as_posix(), file_of("results/cifar10.jsonl").as_posix()
-    ('results/rows.jsonl', 'results/cifar10.jsonl')
-    """
+    """Find the file of a store: itself, or `rows.jsonl` where a folder was named."""
     path = Path(store).expanduser()
     return path if path.suffix == ".jsonl" else path / "rows.jsonl"
 

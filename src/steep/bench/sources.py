@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -16,7 +14,7 @@ from steep.bench.spec import CLEAN, Cell
 from steep.data import ImageSet, load
 from steep.data.known import data_set
 from steep.errors import CheckpointError, DataError, InputError
-from steep.files import file_sha256
+from steep.files import known_sha256
 from steep.models import build, checkpoints
 from steep.models.loading import PRETRAINED, LoadedModel, count_classes, is_outside, keep_outputs, load_model
 from steep.training.weights import UNTRAINED
@@ -28,14 +26,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """The last few things made, by key, as many as fit a budget (and always the very last).
-
-    >>> sets = Recent[str](5, weigh=len)
-    >>> sets.get("a", lambda: "four"), sets.get("a", lambda: "other"), sets.get("b", lambda: "two")
-    ('four', 'four', 'two')
-    >>> sets.get("a", lambda: "made again")
-    'made again'
-    """
+    """The last few things made, by key, as many as fit a budget (and always the very last)."""
 
     def __init__(self, budget: int, weigh: Callable[[T], int] = lambda thing: 1) -> None:
         self.budget, self.weigh = budget, weigh
@@ -69,7 +60,7 @@ class Sources:
 
     def model(self, cell: Cell, images: ImageSet) -> nn.Module:
         """Give the source model, in eval mode on the CPU, for images like these."""
-        return self._models.get(model_key(cell, images), lambda: self._load_kept(cell, images))
+        return self._models.get(model_key(cell, images), lambda: self._load_model(cell, images))
 
     def images(self, cell: Cell, shift: str, severity: int) -> ImageSet:
         """Give the test images of one shift."""
@@ -93,16 +84,13 @@ class Sources:
             channels=channels,
         )
 
-    def _load_kept(self, cell: Cell, images: ImageSet) -> nn.Module:
-        """Load a model and keep those of its classes that the images have."""
-        subset = images.subset
-        if subset is None:
-            return self._load_model(cell, images)
-        every = replace(images, classes=tuple(map(str, range(subset.of))))
-        return keep_outputs(self._load_model(cell, every), *subset)
-
     def _load_model(self, cell: Cell, images: ImageSet) -> nn.Module:
-        classes, channels = len(images.classes), images.images.shape[3]
+        """Load a model and keep those of its classes that the images have."""
+        if images.subset is None:
+            return self._load_whole(cell, len(images.classes), images.images.shape[3])
+        return keep_outputs(self._load_whole(cell, images.subset.of, images.images.shape[3]), *images.subset)
+
+    def _load_whole(self, cell: Cell, classes: int, channels: int) -> nn.Module:
         if cell.weights == UNTRAINED and not is_outside(cell.model):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
@@ -153,12 +141,6 @@ def model_key(cell: Cell, images: ImageSet) -> tuple[Hashable, ...]:
 def weights_sha256(path: Path) -> str:
     """Give the checksum of a file, which goes into the key of every cell; read once per process and state."""
     try:
-        now = path.stat()
-        return _digest(path, now.st_size, now.st_mtime_ns)
+        return known_sha256(path)
     except OSError as error:
         raise CheckpointError(f"{path}: expected a file of weights, got {error.strerror or error}") from error
-
-
-@functools.lru_cache(maxsize=64)
-def _digest(path: Path, size: int, changed: int) -> str:
-    return file_sha256(path)

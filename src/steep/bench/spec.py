@@ -6,13 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_type_hints
 
-from steep.bench.rows import SPEC, misfit
-from steep.errors import InputError
+from steep.errors import InputError, either
 
 Value: TypeAlias = bool | int | float | str | tuple["Value", ...] | None
 Hyper: TypeAlias = tuple[tuple[str, Value], ...]
+
+# The shape of a value in a file: a tuple of types, a list of one shape for all items, or a table of shapes by key. A
+# key that ends in "?" may be missing; keys that are not named may hold anything. A set names columns: lists of numbers
+# as long as each other, or None.
+Shape: TypeAlias = "tuple[type, ...] | list[Shape] | dict[str, Shape] | frozenset[str]"
 
 SEQUENCE = "sequence"
 """The `shift` of a cell whose protocol runs through several; which ones is in `sequence`."""
@@ -27,10 +31,6 @@ class Cell:
 
     With a protocol of `steep.data.streams.APART` a cell is one shift at one severity, from the source model. With
     another it is a whole sequence of shifts, and its row also holds the segments.
-
-    >>> cell = Cell(data="digits-c", shift="fog", severity=5, model="wrn-10-1", weights="untrained", method="tent")
-    >>> cell.key()[:12], cell == Cell.from_json(cell.to_json())
-    ('...', True)
     """
 
     data: str  # a name of steep.data, such as cifar10-c
@@ -117,21 +117,50 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def label_of(spec: Mapping[str, Any]) -> str:
-    """Name the line of a table that a cell is of.
+def misfit(value: Any, shape: Shape, name: str = "") -> str | None:
+    """Say what is wrong with a value; None where it has its shape."""
+    kind = list if isinstance(shape, list) else dict if isinstance(shape, dict) else None
+    if kind is not None and not isinstance(value, kind):
+        return f"{name}: expected a {'list' if kind is list else 'table'}, got {str(value)[:40]!r}"
+    if isinstance(shape, frozenset):
+        wrong = None if value is None else misfit(value, {column: [(int, float)] for column in sorted(shape)}, name)
+        uneven = value is not None and not wrong and len({len(value[column]) for column in shape}) > 1
+        return f"{name}: expected lists as long as each other" if uneven else wrong
+    if isinstance(shape, list):
+        return next((wrong for item in value if (wrong := misfit(item, shape[0], name))), None)
+    if isinstance(shape, dict):
+        for key, inner in shape.items():
+            key, optional = key.removesuffix("?"), key.endswith("?")
+            if key in value or not optional:
+                where = f"{name}.{key}" if name else key
+                if wrong := misfit(value[key], inner, where) if key in value else f"{where} is missing":
+                    return wrong
+        return None
+    if isinstance(value, shape) and (not isinstance(value, bool) or bool in shape):
+        return None
+    return f"{name}: expected {either(kind.__name__ for kind in shape)}, got {str(value)[:40]!r}"
 
-    >>> label_of({"method": "sar", "setting": "tuned"})
-    'sar (tuned)'
-    """
+
+def _shape(hint: Any) -> Shape:
+    kinds = get_args(hint) or (hint,)
+    return (int, *kinds) if float in kinds else kinds  # 1.0 may be written 1
+
+
+SPEC: dict[str, Shape] = {
+    **{f"{name}?": _shape(hint) for name, hint in get_type_hints(Cell).items()},
+    "sequence?": [[(str, int)]],
+    "hyper?": (dict,),
+}
+"""The shape of a cell in a file; one of before there was a field lacks it."""
+
+
+def label_of(spec: Mapping[str, Any]) -> str:
+    """Name the line of a table that a cell is of."""
     return (spec.get("label") or spec.get("method") or "") + (" (tuned)" if spec.get("setting") == "tuned" else "")
 
 
 def as_hyper(table: Mapping[str, Any]) -> Hyper:
-    """Make hyper-parameters hashable, sorted by name.
-
-    >>> as_hyper({"start": [-1.0, 1.0], "lr": 0.001})
-    (('lr', 0.001), ('start', (-1.0, 1.0)))
-    """
+    """Make hyper-parameters hashable, sorted by name."""
     return tuple(sorted((name, frozen(value)) for name, value in table.items()))
 
 

@@ -24,15 +24,7 @@ if sys.platform != "win32":
 
 
 class Store:
-    """Rows on disk, by key. Opening repairs a torn last line; one process opens a store once.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
-    ...     claimed = store.claim("ab" * 32)
-    ...     store.append({"schema": 1, "key": "ab" * 32, "spec": {}, "accuracy": 0.5})
-    ...     claimed, "ab" * 32 in store, len(store)
-    (True, True, 1)
-    """
+    """Rows on disk, by key. Opening repairs a torn last line; one process opens a store once."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = file_of(path)

@@ -103,11 +103,6 @@ def resident(source: Batches, group: Group | None = None) -> Iterator[tuple[Tens
     """Give the batches of a stream from images that were moved to the device once, where they fit.
 
     In a group, images are this rank's part of a batch, labels those of all of it.
-
-    >>> from steep.data import batches, load
-    >>> plain = batches(load("digits", limit=50), 20, shuffle=1)
-    >>> all(torch.equal(x, a) and torch.equal(y, b) for (x, y), (a, b) in zip(resident(plain), plain))
-    True
     """
     if source.streamed or sum(data.images.nbytes for data in source.sets) > _RESIDENT:
         for x, y in source:

@@ -52,13 +52,7 @@ def pad(x: Tensor, by: int, dims: Sequence[int], border: Border) -> Tensor:
 
 
 def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
-    """Return normalised weights of a Gaussian cut at `truncate` standard deviations; [1.0] for sigma 0.
-
-    >>> gaussian_weights(0.05)
-    [1.0]
-    >>> len(gaussian_weights(1))
-    9
-    """
+    """Return normalised weights of a Gaussian cut at `truncate` standard deviations; [1.0] for sigma 0."""
     radius = int(truncate * sigma + 0.5)
     if radius == 0:
         return [1.0]

@@ -17,7 +17,6 @@ import warnings
 import zipfile
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -31,8 +30,6 @@ from steep.corruptions.weather import plasma
 from steep.errors import DataError, SteepWarning
 from steep.files import file_sha256, user_folder, writing
 from steep.pictures import open_picture
-
-Source = Literal["imagecorruptions", "procedural"]
 
 PACKAGE = "imagecorruptions==1.1.2"
 COUNT = 5  # the original draws from the first five of its six pictures
@@ -64,13 +61,10 @@ def frost(images: Tensor, stream: Stream, values: Values) -> Tensor:
     return truncated(images.to(torch.float32).mul_(image_weight).add_(layer.mul_(frost_weight)))
 
 
-def frost_source() -> Source:
+def frost_source() -> str:
     """Say which pictures `frost` uses here: "imagecorruptions", the benchmark's own, or "procedural".
 
     The first call may fetch 2 MB. With STEEP_OFFLINE=1 in the environment nothing is fetched.
-
-    >>> frost_source()  # doctest: +SKIP
-    'imagecorruptions'
     """
     return _pictures()[0]
 
@@ -87,7 +81,7 @@ def offline() -> bool:
 
 
 @lru_cache(maxsize=1)
-def _pictures() -> tuple[Source, tuple[np.ndarray, ...]]:
+def _pictures() -> tuple[str, tuple[np.ndarray, ...]]:
     """Return the source and the five pictures, (H, W, 3) uint8. Decided once per process."""
     folder = cache_folder()
     try:
@@ -152,11 +146,7 @@ def extract(wheel: Path, folder: Path) -> None:
 
 
 def procedural() -> tuple[np.ndarray, ...]:
-    """Return five frost-like textures of 512 x 512, uint8 (H, W, 3): a bluish veil grown over with needles.
-
-    >>> [p.shape for p in procedural()] == [(512, 512, 3)] * 5
-    True
-    """
+    """Return five frost-like textures of 512 x 512, uint8 (H, W, 3): a bluish veil grown over with needles."""
     stream = Stream(0, "procedural frost", 0, 0, COUNT)
     veil = plasma(stream, 512, 1.4)  # (5, 512, 512)
     needles = torch.zeros_like(veil)
@@ -172,11 +162,7 @@ def procedural() -> tuple[np.ndarray, ...]:
 
 
 def scale_for(height: int, width: int) -> float:
-    """Return how far the pictures are shrunk: 20 % at 32 pixels, 30 % at 64, not at all at 224.
-
-    >>> scale_for(32, 32), scale_for(64, 64), scale_for(224, 224)
-    (0.2, 0.3, 1.0)
-    """
+    """Return how far the pictures are shrunk: 20 % at 32 pixels, 30 % at 64, not at all at 224."""
     side = max(height, width)
     return max(float(np.interp(side, (32, 64, 224), (0.2, 0.3, 1.0))), side / 224)
 

@@ -30,7 +30,6 @@ CORRUPTIONS: tuple[str, ...] = BENCHMARK + EXTRA
 DETERMINISTIC: tuple[str, ...] = tuple(name for name, row in _ROWS.items() if not row.get("draws", True))
 """These draw nothing: two sets made with the same numbers are the same picture by picture."""
 
-TABLES: tuple[str, ...] = ("cifar", "tiny-imagenet", "imagenet", "scaled")
 LARGE = 128  # from this shorter side on pictures are corrupted as those of ImageNet-C
 
 # What each number of a row means. A name in `LENGTHS` is a length in pixels.
@@ -38,21 +37,15 @@ FIELDS: dict[str, tuple[str, ...]] = {name: tuple(row["fields"]) for name, row i
 LENGTHS = frozenset({"radius", "sigma", "shift"})
 WHOLE = frozenset({"shift", "iterations", "quality", "kind"})
 
-# The five rows of numbers of each corruption.
-CIFAR: dict[str, tuple[Values, ...]] = {name: tuple(map(tuple, row["cifar"])) for name, row in _ROWS.items()}
-TINY_IMAGENET: dict[str, tuple[Values, ...]] = {
-    name: tuple(map(tuple, row["tiny-imagenet"])) for name, row in _ROWS.items()
+# The five rows of numbers of each corruption, by table.
+PUBLISHED: dict[str, dict[str, tuple[Values, ...]]] = {
+    table: {name: tuple(map(tuple, row[table])) for name, row in _ROWS.items()}
+    for table in ("cifar", "tiny-imagenet", "imagenet")
 }
-IMAGENET: dict[str, tuple[Values, ...]] = {name: tuple(map(tuple, row["imagenet"])) for name, row in _ROWS.items()}
 
 
 def whole_number(label: str, number: object) -> int:
-    """Return a whole number of Python or numpy as int; a bool is none, whatever Python says.
-
-    >>> import numpy as np
-    >>> whole_number("seed", np.int64(3))
-    3
-    """
+    """Return a whole number of Python or numpy as int; a bool is none, whatever Python says."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer):
         raise InputError(f"{label}: expected a whole number, got {number!r}")
     return int(number)
@@ -87,11 +80,11 @@ def lookup(name: str, severity: int, height: int, width: int, table: str | None 
     """
     name, severity = checked(name, severity)
     table = table_for(height, width) if table is None else table
-    if table not in TABLES:
-        raise unknown("corruption table", table, TABLES)
     if table == "scaled":
         return scaled(name, severity, min(height, width))
-    return {"cifar": CIFAR, "tiny-imagenet": TINY_IMAGENET, "imagenet": IMAGENET}[table][name][severity - 1]
+    if table not in PUBLISHED:
+        raise unknown("corruption table", table, (*PUBLISHED, "scaled"))
+    return PUBLISHED[table][name][severity - 1]
 
 
 def scaled(name: str, severity: int, side: int) -> Values:
@@ -100,11 +93,8 @@ def scaled(name: str, severity: int, side: int) -> Values:
     Between 32 and 64 pixels every number is interpolated between the two published tables, linearly in
     log(side). Above 64 the 64-pixel table holds and lengths in pixels grow with the side. Below 32 the
     32-pixel table holds as it is: scaled-down lengths would soon fall below one pixel and do nothing.
-
-    >>> scaled("gaussian_noise", 5, 45) == lookup("gaussian_noise", 5, 45, 45)
-    True
     """
-    small, large = CIFAR[name][severity - 1], TINY_IMAGENET[name][severity - 1]
+    small, large = (PUBLISHED[table][name][severity - 1] for table in ("cifar", "tiny-imagenet"))
     share = min(max(math.log2(side / 32), 0.0), 1.0)
     growth = max(side / 64, 1.0)
     values = []

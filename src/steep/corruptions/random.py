@@ -24,10 +24,6 @@ class Stream:
     """The random numbers of `count` consecutive images, from image `first` of its set on.
 
     Every method returns one row per image and moves all rows on by as many counters as it used.
-
-    >>> whole, part = Stream(0, "fog", 3, 0, 8), Stream(0, "fog", 3, 5, 2)
-    >>> bool((whole.uniform(10)[5:7] == part.uniform(10)).all())
-    True
     """
 
     def __init__(

@@ -48,16 +48,12 @@ def water_mask(liquid: Tensor) -> Tensor:
     thickness = liquid.mul(255).floor_().remainder_(256)
     far = chamfer_distance(canny(thickness, 50, 150), 20)  # (n, H, W) int32 in 1/65536 pixel
     # All sums below are of whole numbers under 2**24, exact in float32 in any order.
-    blurred = _box_sum(far.to(torch.float64)).div_(9 << 16).floor_()
+    blurred = correlate(far.to(torch.float64), _BOX).div_(9 << 16).floor_()
     relief = correlate(equalize(blurred.to(torch.int64), 21).to(torch.float32), _SHARPEN).clamp_(0, 255)
-    relief = _box_sum(relief).div_(9).round_()
+    relief = correlate(relief, _BOX).div_(9).round_()
     mask = thickness.mul_(relief)
     largest = mask.amax((1, 2), keepdim=True)
     return mask.div_(largest.clamp(min=1))  # no drop at all: nothing added (the original divides 0 by 0)
-
-
-def _box_sum(x: Tensor) -> Tensor:
-    return correlate(x, _BOX)
 
 
 def canny(x: Tensor, low: float, high: float) -> Tensor:

@@ -45,10 +45,6 @@ def plasma(stream: Stream, side: int, decay: float) -> Tensor:
     Draws per level of k x k squares: uniform (k, k) for their centres, for the middles of their top edges and
     for the middles of their left edges. The amplitude is wibble², as in the original, which multiplies a
     uniform number of that range by the range once more.
-
-    >>> cloud = plasma(Stream(0, "fog", 1, 0, 3), 32, 2.0)
-    >>> tuple(cloud.shape), float(cloud.min()), float(cloud.max())
-    ((3, 32, 32), 0.0, 1.0)
     """
     corners = torch.zeros(len(stream), 1, 1, device=stream.device)
     drawn = stream.between(-1, 1, side * side - 1)  # all levels at once: most of them are small

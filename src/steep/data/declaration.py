@@ -106,11 +106,7 @@ class DataSet:
         return domain if domain is not None else self.splits[split]
 
     def count(self, split: str = "test", domain: str | None = None) -> int:
-        """Count the pictures of a split; 0 where only the files can tell.
-
-        >>> DataSet(name="faces", title="Faces", parts={"train": Part(count=90), "test": Part(count=10)}).count("test")
-        10
-        """
+        """Count the pictures of a split; 0 where only the files can tell."""
         part = self.part(split, domain)
         if part not in self.parts:
             return 0

@@ -69,12 +69,11 @@ def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Decoded:
     """
     declared = _fetchable(name)
     failures: list[str] = []
-    incomplete: IncompleteError | None = None
     try:
         if stored := _cached(declared, part, root):
             return stored
     except IncompleteError as error:
-        incomplete = error  # whoever writes it decodes the same files as we do now
+        failures.append(str(error))  # whoever writes it decodes the same files as we do now
     parts = _decode(declared, (part,), root, failures)
     if part in parts:
         with contextlib.suppress(DataError):  # a read-only root still serves: the arrays are in memory
@@ -82,8 +81,6 @@ def obtain(name: str, part: str, root: Path, *, keep: bool = True) -> Decoded:
                 _store(declared, parts, root)
                 return _cached(declared, part, root) or parts[part]
         return parts[part]
-    if incomplete is not None:
-        raise incomplete
     if failures:
         raise DataError("; ".join(failures) + f". To replace it run: steep data fetch {name}")
     hint = f", or {declared.by_hand}" if declared.by_hand else ""
@@ -103,12 +100,12 @@ def fetch(name: str, root: str | os.PathLike[str] | None = None, progress: Progr
         return _ready(declared, here) or _fetch(declared, here, progress)
 
 
-def _ready(declared: DataSet, root: Path) -> dict[str, Decoded] | None:
-    """Every part as decoded before, or None where one is missing or wrong."""
+def _ready(declared: DataSet, root: Path) -> dict[str, Decoded]:
+    """Every part as decoded before, or none where one is missing or wrong."""
     with contextlib.suppress(DataError):
-        parts = {part: stored for part in declared.parts if (stored := _cached(declared, part, root))}
-        return parts if len(parts) == len(declared.parts) else None
-    return None
+        parts = {part: _cached(declared, part, root) for part in declared.parts}
+        return {part: stored for part, stored in parts.items() if stored and None not in parts.values()}
+    return {}
 
 
 def _fetch(declared: DataSet, root: Path, progress: Progress) -> dict[str, Decoded]:
@@ -206,25 +203,16 @@ def _checked(declared: DataSet, part: str, data: Decoded, where: str, entry: dic
     """Compare a part with its declaration, and with its entry in the manifest; return it with its digest."""
     data = data._replace(images=np.asanyarray(data.images))  # from files: all of them, or an error
     shape = (declared.parts[part].count, *(declared.shape or ()))
-    fix = f"Run: steep data fetch {declared.name}"
+    what, fix = f"{declared.title} {part}", f"Run: steep data fetch {declared.name}"
     if data.images.shape != shape:
-        raise DataError(
-            f"{where}: expected {declared.title} {part} images of shape {shape}, found {data.images.shape}. {fix}"
-        )
-    digests = {}
-    for kind, array in (("images", data.images), ("labels", data.labels)):
-        digests[kind] = sha256(array)
-        expected = getattr(declared.parts[part], f"{kind}_sha256") or (entry or {}).get(kind)
+        raise DataError(f"{where}: expected {what} images of shape {shape}, found {data.images.shape}. {fix}")
+    for kind, array in (("labels", data.labels), ("images", data.images)):
+        digest, expected = sha256(array), getattr(declared.parts[part], f"{kind}_sha256") or (entry or {}).get(kind)
         if entry is not None and expected is None:
-            raise IncompleteError(
-                f"{where}: {MANIFEST} holds no checksum of its {kind}, so it cannot be trusted. {fix}"
-            )
-        if expected is not None and expected != digests[kind]:
-            raise DataError(
-                f"{where}: wrong {kind} of {declared.title} {part}: expected sha256 {expected}, "
-                f"found {digests[kind]}. {fix}"
-            )
-    return data._replace(digest=digests["images"])
+            raise IncompleteError(f"{where}: {MANIFEST} holds no checksum of its {kind}, so it cannot be trusted")
+        if expected not in (None, digest):
+            raise DataError(f"{where}: wrong {kind} of {what}: expected sha256 {expected}, found {digest}. {fix}")
+    return data._replace(digest=digest)
 
 
 def _store(declared: DataSet, parts: dict[str, Decoded], root: Path) -> None:
@@ -236,8 +224,7 @@ def _store(declared: DataSet, parts: dict[str, Decoded], root: Path) -> None:
         manifest: dict[str, Any] = {}
         with contextlib.suppress(DataError):
             manifest = _manifest(declared, root)
-        entries = dict(manifest.get("parts", {}))
-        classes = next((stored.classes for stored in parts.values()), ())
+        entries, classes = dict(manifest.get("parts", {})), next(iter(parts.values())).classes
         for part, stored in parts.items():
             with contextlib.suppress(DataError):
                 cached = _cached(declared, part, root)
@@ -309,8 +296,7 @@ def _decode_all(declared: DataSet, folder: Path, origin: str | None = None) -> d
     """Decode every part from one place, or say what it lacks."""
     failures: list[str] = []
     parts = _decode(declared, tuple(declared.parts), folder, failures)
-    lacking = [part for part in declared.parts if part not in parts]
-    if lacking:
+    if lacking := [part for part in declared.parts if part not in parts]:
         reasons = "; ".join(failures) or f"no {', '.join(lacking)} in any usual layout"
         raise DataError(f"{origin or f'files below {folder}'}: {reasons}")
     return {part: stored._replace(origin=origin or stored.origin) for part, stored in parts.items()}

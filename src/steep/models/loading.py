@@ -74,13 +74,6 @@ def load_model(
             given, timm's data configuration, torchvision's transforms or Hugging Face's image processor say it. A
             factory says it as timm does: `model.default_cfg = {"mean": …, "std": …, "input_size": (3, 224, 224)}`.
         std: see `mean`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = checkpoints.save(build("wrn-10-1", 7, in_channels=1), f"{folder}/net.safetensors")
-    ...     loaded = load_model("wrn-10-1", weights=file, mean=[0.5], std=[0.25])
-    >>> type(loaded.model).__name__, loaded.model.model.fc.out_features, loaded.channels
-    ('Normalized', 7, 1)
     """
     if (mean is None) != (std is None):
         raise InputError("mean and std: expected both or neither")
@@ -121,20 +114,12 @@ def load_model(
 
 
 def is_outside(name: str) -> bool:
-    """Whether a model is none of steep's own.
-
-    >>> is_outside("timm:resnet50"), is_outside("net.py:make"), is_outside("wrn-40-2")
-    (True, True, False)
-    """
+    """Whether a model is none of steep's own."""
     return user_code.split(name) is not None or name.partition(":")[0] in _LIBRARIES
 
 
 def short_name(name: str) -> str:
-    """Name a model without the folder it lies in, as rows and weights do.
-
-    >>> short_name("/home/me/net.py:make"), short_name("timm:resnet50")
-    ('net.py:make', 'timm:resnet50')
-    """
+    """Name a model without the folder it lies in, as rows and weights do."""
     if (factory := user_code.split(name)) is not None:
         return f"{factory[0].name}:{factory[1]}"
     library, _, rest = name.partition(":")
@@ -149,12 +134,7 @@ def count_classes(model: nn.Module) -> int | None:
 
 
 def with_head(model: nn.Module, num_classes: int) -> nn.Module:
-    """Give a model a new last layer, freshly initialised, where it answers another number of classes.
-
-    >>> net = with_head(nn.Sequential(nn.Flatten(), nn.Linear(12, 1000)), 10)
-    >>> net(torch.zeros(2, 3, 2, 2)).shape
-    torch.Size([2, 10])
-    """
+    """Give a model a new last layer, freshly initialised, where it answers another number of classes."""
     name, head = _head(model)
     if head is None:
         raise InputError(f"model: {type(model).__name__} has no linear layer to replace for {num_classes} classes")
@@ -165,13 +145,7 @@ def with_head(model: nn.Module, num_classes: int) -> nn.Module:
 
 
 def keep_outputs(model: nn.Module, outputs: Sequence[int], of: int) -> nn.Module:
-    """Cut the last layer of a model of `of` classes down to some: the logits that a mask over all would leave.
-
-    >>> net, x = nn.Sequential(nn.Flatten(), nn.Linear(4, 5)), torch.ones(2, 4)
-    >>> logits = net(x)
-    >>> torch.allclose(keep_outputs(net, [1, 4], of=5)(x), logits[:, [1, 4]])
-    True
-    """
+    """Cut the last layer of a model of `of` classes down to some: the logits that a mask over all would leave."""
     name, head = _head(model)
     if head is None or head.out_features != of:
         raise InputError(f"model: expected a last linear layer of {of:,} classes, got {head}")

@@ -20,11 +20,7 @@ _ANY_WRN = "wrn-DEPTH-WIDTH"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What `MODELS` knows of a model: how to make it, what it is, which paper and which options it has.
-
-    >>> MODELS["resnet-50-gn"].options
-    ('groups', 'width')
-    """
+    """What `MODELS` knows of a model: how to make it, what it is, which paper and which options it has."""
 
     make: Callable[..., nn.Module]
     summary: str

@@ -86,11 +86,6 @@ class ResNet(nn.Module):
         norm: `"batch"` or `"group"`.
         groups: groups of each GroupNorm; has to divide `width`.
         width: channels of the stem and of the first stage.
-
-    >>> import torch
-    >>> net = ResNet(18, num_classes=5, norm="group", groups=4, width=8)
-    >>> net(torch.zeros(2, 3, 32, 24)).shape
-    torch.Size([2, 5])
     """
 
     def __init__(

@@ -14,12 +14,7 @@ from steep.models.resnet import check_sizes, init_convolutions
 
 
 class WideBlock(nn.Module):
-    """One pre-activation residual block: BN, ReLU, 3×3 convolution, twice, beside a shortcut.
-
-    >>> import torch
-    >>> WideBlock(16, 32, stride=2)(torch.zeros(1, 16, 8, 8)).shape
-    torch.Size([1, 32, 4, 4])
-    """
+    """One pre-activation residual block: BN, ReLU, 3×3 convolution, twice, beside a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, *, stride: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
@@ -66,11 +61,6 @@ class WideResNet(nn.Module):
         num_classes: number of logits.
         in_channels: channels of the images.
         dropout: probability of dropping a feature between the two convolutions of a block.
-
-    >>> import torch
-    >>> net = WideResNet(10, 1, num_classes=5, in_channels=1)
-    >>> net(torch.zeros(2, 1, 28, 20)).shape
-    torch.Size([2, 5])
     """
 
     def __init__(self, depth: int, width: int, num_classes: int, *, in_channels: int = 3, dropout: float = 0.0) -> None:

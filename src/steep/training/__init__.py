@@ -2,7 +2,7 @@
 
 from steep.training.augment import Draws, crops, draw
 from steep.training.loop import Progress, Trained, checkpoint_path, learning_rate, train
-from steep.training.plan import Plan, plan
+from steep.training.run import Plan, plan
 from steep.training.spec import TrainingSpec
 
 __all__ = [

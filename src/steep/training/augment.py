@@ -51,11 +51,7 @@ def draw(count: int, *, seed: int, epoch: int, pad: int, flip: bool, device: tor
 
 
 def padded(images: Tensor, pad: int, border: Border) -> Tensor:
-    """Put `pad` rows and columns around each picture of (N, H, W, C): zeros, or the picture mirrored at its edge.
-
-    >>> padded(torch.tensor([1, 2, 3]).reshape(1, 1, 3, 1).expand(1, 3, 3, 1), 1, "reflect")[0, 0].flatten().tolist()
-    [2, 1, 2, 3, 2]
-    """
+    """Put `pad` rows and columns around each picture of (N, H, W, C): zeros, or the picture mirrored at its edge."""
     if pad == 0:
         return images
     if border == "reflect":

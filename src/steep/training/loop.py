@@ -9,11 +9,14 @@ import contextlib
 import json
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +31,6 @@ from steep.models import checkpoints
 from steep.models.loading import short_name
 from steep.provenance import commit, device_name, versions
 from steep.training.augment import crops, draw
-from steep.training.interrupt import DeferredInterrupt
 from steep.training.run import Run, Split, memory_format, refuse_other
 from steep.training.spec import TrainingSpec
 
@@ -114,7 +116,7 @@ def train(
     if out.exists() and not checkpoint.exists():
         refuse_other(out, _recorded_fingerprint(out), run.fingerprint())
         return Trained(out, read_json(out.with_suffix(".json")), was_there=True)
-    with _surroundings(run), DeferredInterrupt() as interrupt:
+    with _surroundings(run), _DeferredInterrupt() as interrupt:
         if checkpoint.exists():
             run.restore(checkpoint)
         if device_name(device) not in run.devices:
@@ -152,11 +154,44 @@ def learning_rate(step: int, *, total: int, warmup: int, peak: float) -> float:
     return peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
+class _DeferredInterrupt:
+    """Inside its block SIGINT and SIGTERM wait until `pass_on`, as half a step could not be resumed from.
+
+    The second one gets through.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._handlers: dict[int, Any] = {}  # those of before
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+    def pass_on(self) -> None:
+        self.__exit__()
+        if self.received is not None:
+            signal.raise_signal(self.received)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            self.__exit__()
+            signal.raise_signal(number)
+        self.received = number
+
+
 class _Loop:
     """Takes the steps; knows the time, when to report and when to put the run on disk."""
 
     def __init__(
-        self, run: Run, checkpoint: Path, progress: Callable[[Progress], None], interrupt: DeferredInterrupt
+        self, run: Run, checkpoint: Path, progress: Callable[[Progress], None], interrupt: _DeferredInterrupt
     ) -> None:
         self.run, self.spec, self.checkpoint = run, run.spec, checkpoint
         self.progress, self.interrupt = progress, interrupt

@@ -21,15 +21,11 @@ def find_weights(name: str, place: Path | None = None, root: Path | None = None)
     `place` is what the caller named: a file, or a folder that holds NAME.safetensors. `root` is where data lives;
     weights lie in its folder `weights`.
     """
-    return None if name == UNTRAINED else next(filter(_is_file, _candidates(name, place, root)), None)
+    return None if name == UNTRAINED else next(filter(os.path.isfile, _candidates(name, place, root)), None)
 
 
 def weights_file(weights: str | os.PathLike[str]) -> Path:
-    """Return a file as it is, or the one that a bare name means; a path that does not exist where there is none.
-
-    >>> weights_file("mine/net.pt").name, weights_file("cifar10-wrn-40-2").name
-    ('net.pt', 'cifar10-wrn-40-2.safetensors')
-    """
+    """Return a file as it is, or the one that a bare name means; a path that does not exist where there is none."""
     path = Path(weights).expanduser()
     is_name = path.name == str(weights) and not path.exists()
     return (find_weights(path.name) if is_name else None) or path
@@ -43,13 +39,6 @@ def missing_weights(name: str, train: str, place: Path | None = None, root: Path
     folders = ", ".join(dict.fromkeys(str(file.parent) for file in candidates))
     make = f"Make them: steep train {train}, or give" if train else "Give"
     return CheckpointError(f"weights {name}: no {name}.safetensors in {folders}. {make} a file: --weights FILE")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long for a file
-        return False
 
 
 def _candidates(name: str, place: Path | None, root: Path | None) -> list[Path]:

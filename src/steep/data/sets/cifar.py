@@ -40,15 +40,14 @@ def _cifar_pickles(files: list[Path], key: str) -> Decoded:
 
 
 def _cifar_binary(files: list[Path], labels_per_row: int) -> Decoded:
-    images, labels = [], []
+    parts, length = [], 3072 + labels_per_row
     for file in files:
         values = np.fromfile(file, np.uint8)
-        if not len(values) or len(values) % (3072 + labels_per_row):
-            raise DataError(f"{file}: {len(values)} bytes are not whole rows of {3072 + labels_per_row}; truncated?")
-        rows = values.reshape(-1, 3072 + labels_per_row)
-        images.append(_planes(rows[:, labels_per_row:], str(file)))
-        labels.append(rows[:, labels_per_row - 1].astype(np.int64))  # the fine label stands last
-    return Decoded(np.concatenate(images), np.concatenate(labels))
+        if not len(values) or len(values) % length:
+            raise DataError(f"{file}: {len(values)} bytes are not whole rows of {length}; truncated?")
+        parts.append(values.reshape(-1, length))
+    rows = np.concatenate(parts)  # the fine label stands last
+    return Decoded(_planes(rows[:, labels_per_row:], "rows"), rows[:, labels_per_row - 1].astype(np.int64))
 
 
 def _row_sheets(folder: Path, part: str) -> Decoded:
