@@ -51,13 +51,7 @@ def read_bytes(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise errors of the file system inside the block as `DataError` about `path`, with the fix.
-
-    >>> with explained(Path("c/fog.npy")):
-    ...     raise OSError(errno.ENOSPC, "No space left on device")
-    Traceback (most recent call last):
-    steep.errors.DataError: c/fog.npy: the disk is full (No space left on device); nothing was left under that name...
-    """
+    """Raise errors of the file system inside the block as `DataError` about `path`, with the fix."""
     try:
         yield
     except OSError as error:

@@ -19,8 +19,8 @@ from steep.errors import InputError, SteepError, unknown
 
 T = TypeVar("T")
 
+# Every file that was run, by the name of its module, which no other process can import.
 OPENED: dict[str, ModuleType] = {}
-"""Every file that was run, by the name of its module, which no other process can import."""
 
 
 def split(reference: str) -> tuple[Path, str] | None:

@@ -48,7 +48,7 @@ def coverage(rows: Sequence[Row], analyses: Sequence[Row]) -> list[Coverage]:
     every = []
     for name, recipe in _recipes().items():
         known = declared(recipe["data"])
-        if recipe["model"] not in models or known is None or not known.fetchable:
+        if recipe["model"] not in models or known is None or not known.archives:
             continue
         if name.startswith("analyze-"):
             kind = name.removeprefix("analyze-")

@@ -23,9 +23,8 @@ from steep.bench.store import Store
 from steep.bench.streaming import OnProgress
 from steep.errors import CheckpointError, DataError, GroupError
 
+# Errors that every further cell would meet too: the bench ends at once, with what is stored.
 FATAL = (DataError, CheckpointError, GroupError, StoreError)
-"""Errors that every further cell would meet too: the bench ends at once, with what is stored."""
-
 POLL_SECONDS = 0.5  # between looks at cells that another process is at
 
 
@@ -73,6 +72,10 @@ class Board:
             total, left = len(self.cells), self._seconds_left(cell, share)
             done = total - len(self.left)
             self.progress(Tick(done=done, total=total, cell=cell, accuracy=accuracy, share=share, seconds_left=left))
+
+    def reporter(self, cell: Cell) -> OnProgress:
+        """Tell how far a cell is; never a whole share, as it is done when its row is stored."""
+        return lambda done, total, accuracy: self.tell(cell, accuracy, min(done / max(1, total), 0.999))
 
     def claims(self) -> Iterator[tuple[str, Cell]]:
         """Claim one free cell after the other, as they are asked for; each is to be worked on in `attempt`."""
@@ -169,14 +172,7 @@ def run(
             idle = False
             board.tell(cell)
             with board.attempt(key):
-                board.keep(key, run_cell(cell, sources, device, _on_progress(board, cell)))
+                board.keep(key, run_cell(cell, sources, device, None if progress is None else board.reporter(cell)))
         if idle and board.left:
             board.wait()
     return board.outcome
-
-
-def _on_progress(board: Board, cell: Cell) -> OnProgress | None:
-    if board.progress is None:
-        return None
-    # Never a whole share: a cell is done when its row is stored.
-    return lambda done, total, accuracy: board.tell(cell, accuracy, min(done / max(1, total), 0.999))

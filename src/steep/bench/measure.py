@@ -16,14 +16,10 @@ ERROR_BINS = 15  # of ECE and MCE (torchmetrics' default; the paper's code takes
 
 
 def metrics(logits: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Measure a whole set at once: never a mean over batches.
+    """Measure a whole set, logits (N, K), at once: never a mean over batches.
 
     A row of logits with NaN or infinity in it counts as a wrong answer, and makes every number that needs
     probabilities NaN; `nonfinite` says how many there are. −inf beside finite logits only rules a class out.
-
-    Args:
-        logits: (N, K).
-        labels: (N,).
     """
     numbers = dict.fromkeys(("loss", "nll", "ece", "mce", "brier"), math.nan)
     bad = int((~are_answers(logits)).sum())

@@ -14,9 +14,7 @@ from steep.data import PROTOCOLS
 from steep.data.transform import INTERPOLATIONS
 from steep.errors import InputError, unknown
 
-CHOICES = ("method", "shift", "severity", "seed", "setting", "source")
-"""What --only can choose by."""
-
+CHOICES = ("method", "shift", "severity", "seed", "setting", "source")  # what --only can choose by
 MOST_SEEDS = 10_000  # of one recipe; each is a run of every method on every shift
 
 
@@ -59,11 +57,7 @@ class Views(Choice):
 
 
 class Seeds(Constraint):
-    """Seeds: a list, one number, `0..4` (both ends included) or `0,3`.
-
-    >>> Seeds().check("seeds", "0..4"), Seeds().check("seeds", "0,3"), Seeds().check("seeds", [7])
-    ([0, 1, 2, 3, 4], [0, 3], [7])
-    """
+    """Seeds: a list, one number, `0..4` (both ends included) or `0,3`."""
 
     expected = f"such as 0..4, 0,3 or [0, 1], at most {MOST_SEEDS:,} of them"
 
@@ -82,6 +76,7 @@ class Seeds(Constraint):
         return seeds
 
 
+# What decides how a cell runs; a recipe sets it for all methods, a method's table for one.
 RUN: dict[str, Constraint] = {
     "batch_size": BatchSize(),
     "steps": Whole(least=1),
@@ -92,8 +87,7 @@ RUN: dict[str, Constraint] = {
     "seeds": Seeds(),
     "settings": Many(Choice("paper", "tuned")),
 }
-"""What decides how a cell runs; a recipe sets it for all methods, a method's table for one."""
-
+# What a command may set: all that, and what every cell of a recipe has in common.
 COMMANDS: dict[str, Constraint] = {
     "protocol": Choice(*PROTOCOLS),
     "delta": Real(above=0),
@@ -111,15 +105,13 @@ COMMANDS: dict[str, Constraint] = {
     "severities": Many(Whole(least=1, most=5)),
     **RUN,
 }
-"""What a command may set: all that, and what every cell of a recipe has in common."""
-
+# What a recipe may say.
 KEYS: dict[str, Constraint] = {
     **dict.fromkeys(("kind", "about", "data", "train"), TEXT),
     "demo": Many(TEXT),  # the methods of `steep demo`, the model without adaptation first
     **dict.fromkeys(("set", "sources", "methods"), TABLE),
     **COMMANDS,
 }
-"""What a recipe may say."""
 
 
 def check(where: str, table: Any, known: Mapping[str, Constraint]) -> dict[str, Any]:

@@ -32,8 +32,7 @@ from steep.data.streamed import streamed
 from steep.errors import SteepError, install_extra
 from steep.methods import METHODS
 
-CONNECT_SECONDS = 5.0
-"""How long an address may take to answer."""
+CONNECT_SECONDS = 5.0  # that an address may take to answer
 
 _models = Recent[nn.Module](2)  # of a worker process: a model is unpacked once, not once per cell
 

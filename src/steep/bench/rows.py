@@ -33,14 +33,11 @@ Row: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-SCHEMA = 1
-"""Version of a row; raised when an older reader could no longer understand it."""
-
+SCHEMA = 1  # version of a row; raised when an older reader could no longer understand it
+# Where a row, once read, holds how much of its grid there is, if not all: cells here, cells in all. No file has it.
 GRID = "grid"
-"""Where a row, once read, holds how much of its grid there is, if not all: cells here, cells in all. No file has it."""
-
+# What differs when the same cell runs again.
 VOLATILE = ("seconds", "images_per_s", "peak_memory", "started", "finished", "env", GRID)
-"""What differs when the same cell runs again."""
 
 _TEXT, _WHOLE, _NUMBER, _NONE = (str,), (int,), (int, float), type(None)
 _BINS = frozenset({"counts", "confidence", "accuracy"})
@@ -170,14 +167,11 @@ def parse(lines: Iterable[bytes], path: Path, *, first: int = 1) -> list[Row]:
         try:
             row = decode(line)
         except ValueError as error:
-            raise StoreError(
-                f"{path}: line {number} is damaged ({error}). Move that line out of the file; its cell will run again"
-            ) from error
+            fix = "Move that line out of the file; its cell will run again"
+            raise StoreError(f"{path}: line {number} is damaged ({error}). {fix}") from error
         if row["schema"] > SCHEMA:
-            raise StoreError(
-                f"{path}: line {number} was written by a newer steep (schema {row['schema']}, this one knows {SCHEMA})."
-                " Upgrade steep, or name another store"
-            )
+            newer = f"a newer steep (schema {row['schema']}, this one knows {SCHEMA})"
+            raise StoreError(f"{path}: line {number} was written by {newer}. Upgrade steep, or name another store")
         rows.append(row)
     return rows
 
@@ -201,11 +195,7 @@ def write_grids(store: Path, grids: Sequence[list[str]], rows: Container[str]) -
 
 
 def begun(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Say how many cells there are of each bench that some rows are of and that is not whole.
-
-    >>> begun([{"key": "a", "grid": (15, 102)}, {"key": "b", "grid": (15, 102)}, {"key": "c"}]), begun([{"key": "c"}])
-    ('15 of 102 cells', '')
-    """
+    """Say how many cells there are of each bench that some rows are of and that is not whole."""
     shares = dict.fromkeys(tuple(row[GRID]) for row in rows if GRID in row)
     return " and ".join(f"{here:,} of {every:,} cells" for here, every in shares)
 

@@ -19,8 +19,7 @@ from steep.models import build, checkpoints
 from steep.models.loading import PRETRAINED, LoadedModel, count_classes, is_outside, keep_outputs, load_model
 from steep.training.weights import UNTRAINED
 
-IMAGE_BYTES = 3 << 30
-"""How much of the test images stays in memory: all 75 sets of CIFAR-10-C, which a gradual stream needs at once."""
+IMAGE_BYTES = 3 << 30  # of test images that stay in memory: all of CIFAR-10-C, which a gradual stream needs at once
 
 T = TypeVar("T")
 
@@ -99,9 +98,7 @@ class Sources:
             return self.load_model(cell.model, cell.weights, classes, channels).model
         model = self.load_model(cell.model, cell.weights, None, channels).model
         if cell.weights == PRETRAINED and cell.weights_sha256 not in ("", digest := checkpoints.digest(model)):
-            raise CheckpointError(
-                f"weights of {cell.model}: expected those with sha256 {cell.weights_sha256}, got {digest}"
-            )
+            raise CheckpointError(f"weights of {cell.model}: expected sha256 {cell.weights_sha256}, got {digest}")
         if (answers := count_classes(model)) not in (None, classes):
             raise InputError(
                 f"model {cell.model}: expected {classes} answers, the classes of {cell.data}, got {answers}. "

@@ -18,11 +18,8 @@ Hyper: TypeAlias = tuple[tuple[str, Value], ...]
 # as long as each other, or None.
 Shape: TypeAlias = "tuple[type, ...] | list[Shape] | dict[str, Shape] | frozenset[str]"
 
-SEQUENCE = "sequence"
-"""The `shift` of a cell whose protocol runs through several; which ones is in `sequence`."""
-
-CLEAN = "clean"
-"""The `shift` of the uncorrupted test set; its severity is 0."""
+SEQUENCE = "sequence"  # the `shift` of a cell whose protocol runs through several; which ones is in `sequence`
+CLEAN = "clean"  # the `shift` of the uncorrupted test set; its severity is 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,9 +86,8 @@ class Store:
                 except OSError as error:
                     with contextlib.suppress(OSError):
                         os.ftruncate(self._file, end)
-                    raise StoreError(
-                        f"{self.path}: the row could not be written ({error.strerror or error})"
-                    ) from error
+                    why = error.strerror or error
+                    raise StoreError(f"{self.path}: the row could not be written ({why})") from error
         finally:
             self.refresh()  # who is interrupted while the disk is waited for still knows the row
 
@@ -135,9 +134,8 @@ class Store:
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX, 1, 0)
         except OSError as error:
-            raise StoreError(
-                f"{self.path}: its file system cannot lock files ({error.strerror}); put the store elsewhere"
-            ) from error
+            why = f"its file system cannot lock files ({error.strerror})"
+            raise StoreError(f"{self.path}: {why}; put the store elsewhere") from error
         try:
             yield
         finally:

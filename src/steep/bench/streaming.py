@@ -68,9 +68,7 @@ def run_stream(
     size = cell.batch_size or max(map(len, sets))
     chosen = {name: getattr(cell, name) for name in knobs(cell.protocol) if getattr(cell, name) is not None}
     if cell.pace is not None and group is not None:
-        raise InputError(
-            f"protocol {cell.protocol}: expected one process, got {group.size} ranks. Run it on one device"
-        )
+        raise InputError(f"protocol {cell.protocol}: expected one process, got {group.size} ranks. Use one device")
     cost = 0.0 if cell.pace is None else passes(cell) / cell.pace  # of a step, in batches that come meanwhile
     segments: list[Answers] = []
     undone = missed = 0

@@ -17,7 +17,7 @@ from steep.errors import InputError
 Images = TypeVar("Images", np.ndarray, Tensor)
 Corruption = Callable[[Tensor, Stream, Values], Tensor]
 
-# Each bears the name of its corruption.
+# Each bears the name of its corruption, and takes and returns uint8 images (n, H, W, C).
 FUNCTIONS: dict[str, Corruption] = {
     name: getattr(module, name)
     for module in (blur, digital, elastic, frost, noise, spatter, weather)

@@ -1,7 +1,4 @@
-"""The five blurs of the benchmark's pictures: defocus, glass, motion, zoom and Gaussian.
-
-Hendrycks & Dietterich, ICLR 2019. All take and return uint8 images (n, H, W, C).
-"""
+"""The five blurs: defocus, glass, motion, zoom and Gaussian."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Brightness, contrast, saturation, pixelation and JPEG.
-
-Hendrycks & Dietterich, ICLR 2019. All take and return uint8 images (n, H, W, C); none draws anything.
-"""
+"""Brightness, contrast, saturation, pixelation and JPEG; none draws anything."""
 
 from __future__ import annotations
 

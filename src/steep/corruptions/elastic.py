@@ -1,7 +1,4 @@
-"""Elastic transform: a random affine map, then a smooth random displacement.
-
-Hendrycks & Dietterich, ICLR 2019; the displacement after Simard, Steinkraus & Platt, ICDAR 2003.
-"""
+"""Elastic transform: a random affine map, then a smooth random displacement (Simard et al., ICDAR 2003)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The four noises: every value of every pixel gets its own draw.
-
-Hendrycks & Dietterich, ICLR 2019. All act on uint8 images (n, H, W, C) and return the same; the noise of a
-value does not depend on where it sits, so nothing here needs to know the layout.
-"""
+"""The four noises: every value of every pixel gets its own draw, wherever it sits."""
 
 from __future__ import annotations
 

@@ -61,23 +61,13 @@ def checked(name: str, severity: object) -> tuple[str, int]:
 
 
 def table_for(height: int, width: int) -> str:
-    """Name the table that pictures of this size are corrupted by, unless another is asked for.
-
-    >>> [table_for(side, side) for side in (32, 64, 96, 224, 384)]
-    ['cifar', 'tiny-imagenet', 'scaled', 'imagenet', 'imagenet']
-    """
+    """Name the table that pictures of this size are corrupted by, unless another is asked for."""
     exact = {(32, 32): "cifar", (64, 64): "tiny-imagenet"}.get((height, width), "scaled")
     return "imagenet" if min(height, width) >= LARGE else exact
 
 
 def lookup(name: str, severity: int, height: int, width: int, table: str | None = None) -> Values:
-    """Return the numbers of one corruption at one severity, in the order of `FIELDS[name]`.
-
-    >>> lookup("fog", 5, 32, 32)
-    (1.5, 1.75)
-    >>> lookup("motion_blur", 5, 96, 96)  # scaled: half as long again as at 64
-    (18.0, 4.5)
-    """
+    """Return the numbers of one corruption at one severity, in the order of `FIELDS[name]`."""
     name, severity = checked(name, severity)
     table = table_for(height, width) if table is None else table
     if table == "scaled":

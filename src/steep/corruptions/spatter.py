@@ -1,7 +1,7 @@
 """Spatter: water drops or mud on the lens.
 
-Hendrycks & Dietterich, ICLR 2019. The drops are shaped by a chain of classic image operations (Canny edges,
-distance transform, histogram equalisation), written here for a whole batch at once with OpenCV's arithmetic.
+The drops are shaped by a chain of classic image operations (Canny edges, distance transform, histogram equalisation),
+written here for a whole batch at once with OpenCV's arithmetic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Snow and fog.
-
-Hendrycks & Dietterich, ICLR 2019. All take and return uint8 images (n, H, W, C).
-"""
+"""Snow and fog."""
 
 from __future__ import annotations
 

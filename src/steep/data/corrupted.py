@@ -198,10 +198,8 @@ class Variant:
             raise DataError(f"{listing}: expected {count} or more whole numbers, got {got}")
         labels = np.array(numbers[:count], np.int64)
         if self.part and self.part.labels_sha256 not in (None, digest := sha256(labels)):
-            raise DataError(
-                f"{listing}: not the labels of {self.clean.title}: expected sha256 "
-                f"{self.part.labels_sha256}, found {digest}. Bring the published file"
-            )
+            wrong = f"expected sha256 {self.part.labels_sha256}, found {digest}"
+            raise DataError(f"{listing}: not the labels of {self.clean.title}: {wrong}. Bring the published file")
         at = severities.index(self.severity) * count
         return Decoded(images[at : at + count][:limit], labels[:limit], classes)
 
@@ -237,10 +235,8 @@ class Variant:
 
     def _check_sides(self, images: Images, where: Path) -> None:
         if self.clean.corrupted_folders and images.shape[1:] != self.clean.shape:
-            raise DataError(
-                f"{where}: expected pictures of shape {self.clean.shape} as {self.clean.title} has, got "
-                f"{images.shape[1:]}. It is another set: move it out of the way"
-            )
+            expected = f"expected pictures of shape {self.clean.shape} as {self.clean.title} has"
+            raise DataError(f"{where}: {expected}, got {images.shape[1:]}. Move this other set out of the way")
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:

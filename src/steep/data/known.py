@@ -23,15 +23,7 @@ KNOWN: dict[str, DataSet] = {
 
 
 def data_set(name: str) -> DataSet:
-    """Look up the declaration of a set by name; a corrupted set has that of its clean one.
-
-    >>> data_set("cifar10").parts["test"].count, data_set("tiny-imagenet-c").class_count
-    (10000, 200)
-    >>> data_set("cifar-10")
-    Traceback (most recent call last):
-    ...
-    steep.errors.UnknownNameError: unknown data set 'cifar-10': did you mean 'cifar10'? Known: arrays, ...
-    """
+    """Look up the declaration of a set by name; a corrupted set has that of its clean one."""
     if name.removesuffix("-c") not in KNOWN:
         raise unknown("data set", name, (*KNOWN, *(f"{known}-c" for known in KNOWN)))
     return KNOWN[name.removesuffix("-c")]

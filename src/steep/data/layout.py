@@ -99,11 +99,7 @@ def write(
 
 
 def plan(only: Sequence[str], severities: Sequence[int], folders: bool = False) -> list[Job]:
-    """Say which files a call writes.
-
-    >>> [job.target for job in plan(["fog"], (1, 2, 3, 4, 5))], [job.target for job in plan(["fog"], (5, 1))]
-    (['fog.npy'], ['fog_s1_s5.npy'])
-    """
+    """Say which files a call writes."""
     if not len(severities) or not only:
         raise InputError("nothing to write: give at least one corruption and one severity")
     levels = tuple(sorted({checked(name, severity)[1] for name in only for severity in severities}))
@@ -154,10 +150,8 @@ def _start_manifest(data: ImageSet, folder: Path, seed: int, layout: str) -> dic
     if any("corruption" in entry for entry in earlier["files"].values()):  # else it was stopped before the first file
         for key in _IDENTITY:
             if earlier.get(key) != manifest[key]:
-                raise DataError(
-                    f"{folder}: already holds a set with {key} {earlier.get(key)!r}, asked for {manifest[key]!r}. "
-                    "Choose another folder (--out)"
-                )
+                wrong = f"already holds a set with {key} {earlier.get(key)!r}, asked for {manifest[key]!r}"
+                raise DataError(f"{folder}: {wrong}. Choose another folder (--out)")
     return {**manifest, "files": earlier["files"]}
 
 
@@ -227,10 +221,8 @@ class _Writer:
         if recorded is None:
             raise _foreign(target)
         if recorded.get("frost") != entry.get("frost"):
-            raise DataError(
-                f"{target}: made with {recorded.get('frost')} frost, now {entry.get('frost')} would be used. "
-                "Delete it or choose another folder (--out)"
-            )
+            made, now = f"made with {recorded.get('frost')} frost", f"now {entry.get('frost')} would be used"
+            raise DataError(f"{target}: {made}, {now}. Delete it or choose another folder (--out)")
         corrupted.compare(target, recorded["sha256"], corrupted.target_sha256(target))
 
     def _pieces(self, job: Job, entry: dict[str, Any], parts: Path, total: int) -> Iterator[Path]:

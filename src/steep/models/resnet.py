@@ -79,13 +79,7 @@ DEPTHS: dict[int, tuple[_Block, tuple[int, int, int, int]]] = {
 class ResNet(nn.Module):
     """ResNet-18, -34, -50 or -101 in its 32×32 form; other image sizes pass too.
 
-    Args:
-        depth: one of `DEPTHS`.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        norm: `"batch"` or `"group"`.
-        groups: groups of each GroupNorm; has to divide `width`.
-        width: channels of the stem and of the first stage.
+    `width` is the number of channels of the stem and of the first stage; `groups`, of each GroupNorm, has to divide it.
     """
 
     def __init__(

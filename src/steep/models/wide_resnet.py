@@ -53,14 +53,10 @@ class _Stage(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """WRN-depth-width for small images of any size.
+    """WRN-depth-width for small images of any size: 6n + 4 layers, n blocks in each of three stages.
 
-    Args:
-        depth: 6n + 4 layers, n blocks in each of three stages (10, 16, 22, 28, 34, 40, ...).
-        width: how many times wider than the thin network (16, 32, 64 channels).
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        dropout: probability of dropping a feature between the two convolutions of a block.
+    `width` says how many times wider it is than the thin network (16, 32, 64 channels). `dropout` is the probability of
+    dropping a feature between the two convolutions of a block.
     """
 
     def __init__(self, depth: int, width: int, num_classes: int, *, in_channels: int = 3, dropout: float = 0.0) -> None:

@@ -114,8 +114,9 @@ def train(
     with explained(out):
         make_folder(out.parent)  # now, not after hours of training
     if out.exists() and not checkpoint.exists():
-        refuse_other(out, _recorded_fingerprint(out), run.fingerprint())
-        return Trained(out, read_json(out.with_suffix(".json")), was_there=True)
+        row = read_json(out.with_suffix(".json"))
+        refuse_other(out, row.get("run", {}), run.fingerprint())
+        return Trained(out, row, was_there=True)
     with _surroundings(run), _DeferredInterrupt() as interrupt:
         if checkpoint.exists():
             run.restore(checkpoint)
@@ -126,15 +127,6 @@ def train(
     checkpoint.unlink(missing_ok=True)
     interrupt.pass_on()  # one that came while the weights were written
     return trained
-
-
-def _recorded_fingerprint(weights: Path) -> dict[str, Any]:
-    """Read from finished weights what they were trained with; nothing where they do not tell."""
-    try:
-        fingerprint = json.loads(checkpoints.read(weights).metadata.get("run", "{}"))
-    except (ValueError, RecursionError):
-        return {}
-    return fingerprint if isinstance(fingerprint, dict) else {}
 
 
 def learning_rate(step: int, *, total: int, warmup: int, peak: float) -> float:
@@ -154,35 +146,28 @@ def learning_rate(step: int, *, total: int, warmup: int, peak: float) -> float:
     return peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
-class _DeferredInterrupt:
+class _DeferredInterrupt(contextlib.ExitStack):
     """Inside its block SIGINT and SIGTERM wait until `pass_on`, as half a step could not be resumed from.
 
     The second one gets through.
     """
 
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._handlers: dict[int, Any] = {}  # those of before
+    received: int | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._remember)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers.clear()
+                self.callback(signal.signal, number, signal.signal(number, self._remember))
+        return super().__enter__()
 
     def pass_on(self) -> None:
-        self.__exit__()
+        self.close()
         if self.received is not None:
             signal.raise_signal(self.received)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
-            self.__exit__()
+            self.close()
             signal.raise_signal(number)
         self.received = number
 
@@ -256,9 +241,8 @@ class _Loop:
             return as_logits(self.forward(x))
         except Exception as error:
             if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                raise InputError(
-                    f"torch.compile cannot work here ({type(error).__name__}). Run again with --set compile=false"
-                ) from error
+                why = f"torch.compile cannot work here ({type(error).__name__})"
+                raise InputError(f"{why}. Run again with --set compile=false") from error
             raise
 
     def _loss(self) -> float:

@@ -80,10 +80,8 @@ class Run:
         size = None if loaded is None else loaded.size
         train, test = (_load(spec, split, root, size) for split in (spec.train_split, spec.test_split))
         if len(train) < spec.batch_size:
-            raise InputError(
-                f"recipe {spec.recipe}: batch_size: expected at most the {len(train)} training pictures there are, "
-                f"got {spec.batch_size}"
-            )
+            most = f"at most the {len(train)} training pictures there are"
+            raise InputError(f"recipe {spec.recipe}: batch_size: expected {most}, got {spec.batch_size}")
         model = build(spec, len(train.classes), train.images.shape[3], loaded)
         start_sha256 = None if loaded is None else checkpoints.digest(model)
         model = model.to(device=device, memory_format=memory_format(spec))  # type: ignore[call-overload]
@@ -146,22 +144,18 @@ class Run:
             if self.device.type == "cuda" and "random.cuda" in tensors:
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{path}: does not fit this version's {self.spec.model}: {error}. Delete it to begin again"
-            ) from error
+            misfit = f"does not fit this version's {self.spec.model}: {error}"
+            raise CheckpointError(f"{path}: {misfit}. Delete it to begin again") from error
 
 
 def refuse_other(path: Path, recorded: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise if a file was made with another recipe than the one to run now, naming what differs."""
     recorded = {"border": "zeros", **recorded}  # a file older than the key: all borders were black
-    differ = [key for key in {**recorded, **expected} if recorded.get(key) != expected.get(key)]
-    if differ:
-        shown = "; ".join(
-            f"{key} = {json.dumps(recorded.get(key))}, now {json.dumps(expected.get(key))}" for key in differ[:4]
-        )
-        raise CheckpointError(
-            f"{path}: made with another recipe or data ({shown}). Choose another --out, or delete it to begin again"
-        )
+    if differ := [key for key in {**recorded, **expected} if recorded.get(key) != expected.get(key)]:
+        pairs = ((key, json.dumps(recorded.get(key)), json.dumps(expected.get(key))) for key in differ[:4])
+        shown = "; ".join(f"{key} = {before}, now {now}" for key, before, now in pairs)
+        fix = "Choose another --out, or delete it to begin again"
+        raise CheckpointError(f"{path}: made with another recipe or data ({shown}). {fix}")
 
 
 def memory_format(spec: TrainingSpec) -> torch.memory_format:
@@ -220,7 +214,7 @@ def plan(spec: TrainingSpec, root: Path | None = None) -> Plan:
     root, loaded = root or default_root(), load_start(spec)
     known = data_set(spec.data)
     part = known.part(spec.train_split, spec.domain)
-    if known.fetchable and known.shape is not None:
+    if known.archives and known.shape is not None:
         images, classes, shape = known.count(spec.train_split, spec.domain), known.class_count, known.shape
         state = next(row.state for row in status(spec.data, root) if row.part == part)
         data = state if state in ("ready", "files found") else f"{state}. Run: steep data fetch {spec.data}"

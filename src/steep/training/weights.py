@@ -9,9 +9,7 @@ from pathlib import Path
 from steep.data import default_root
 from steep.errors import CheckpointError
 
-UNTRAINED = "untrained"
-"""Weights of a model as initialised with seed 0: for trying a grid out."""
-
+UNTRAINED = "untrained"  # weights of a model as initialised with seed 0: for trying a grid out
 _SUFFIXES = (".safetensors", ".pt", ".pth")
 
 

@@ -37,9 +37,8 @@ def _read(domain: str, root: Path, how: Transform, *, name: str, folders: tuple[
         return Decoded(file_images(paths, here, how), labels, origin=f"list: {here.name}/{listing.name}")
     classes = DOMAINS[name].classes or class_names(*inside.values())
     if len(classes) != count:
-        raise DataError(
-            f"{top}: expected the {count} classes of {name}, found {len(classes)} ({', '.join(classes[:5])}, …)"
-        )
+        some = f"{', '.join(classes[:5])}, …"
+        raise DataError(f"{top}: expected the {count} classes of {name}, found {len(classes)} ({some})")
     return from_class_folders(inside[_plain(domain)], how, classes)._replace(origin=f"pictures: {here.name}")
 
 

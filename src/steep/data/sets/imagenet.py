@@ -142,9 +142,8 @@ def _meta(devkit: Path) -> dict[str, str]:
         try:
             from scipy.io import loadmat
         except ImportError:
-            raise InputError(
-                f"{devkit / 'meta.mat'}: scipy reads it. Install scipy, or put map_clsloc.txt there"
-            ) from None
+            fix = "Install scipy, which reads it, or put map_clsloc.txt there"
+            raise InputError(f"{devkit / 'meta.mat'}: {fix}") from None
         rows = loadmat(devkit / "meta.mat", squeeze_me=True)["synsets"]
         meaning = {
             str(int(row["ILSVRC2012_ID"])): str(row["WNID"]) for row in rows if int(row["ILSVRC2012_ID"]) <= _COUNT
