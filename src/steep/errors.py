@@ -7,14 +7,7 @@ from collections.abc import Iterable
 
 
 class SteepError(Exception):
-    """Base of every error steep raises on purpose.
-
-    >>> try:
-    ...     raise InputError("images: expected (B, C, H, W), got (3, 32, 32)")
-    ... except SteepError as error:
-    ...     print(error)
-    images: expected (B, C, H, W), got (3, 32, 32)
-    """
+    """Base of every error steep raises on purpose."""
 
 
 class InputError(SteepError, ValueError):
@@ -71,19 +64,11 @@ def unknown(what: str, name: str, known: Iterable[str], listing: str = "") -> Un
 
 
 def either(words: Iterable[str]) -> str:
-    """List what is allowed, to follow "expected".
-
-    >>> either(["'before'", "'after'"]), either("abc")
-    ("'before' or 'after'", 'one of a, b, c')
-    """
+    """List what is allowed, to follow "expected"."""
     words = tuple(words)
     return " or ".join(words) if len(words) < 3 else f"one of {', '.join(words)}"
 
 
 def install_extra(extra: str) -> str:
-    """Say how to install what an optional feature needs; steep is on no package index yet, so from a checkout.
-
-    >>> install_extra("hub")
-    "Run, in a checkout of steep: pip install '.[hub]'"
-    """
+    """Say how to install what an optional feature needs; steep is on no package index yet, so from a checkout."""
     return f"Run, in a checkout of steep: pip install '.[{extra}]'"

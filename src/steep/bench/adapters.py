@@ -104,10 +104,8 @@ class SharedAdapter:
 class Adapters:
     """Lends an adapter to one cell after the other. Cells that differ by their stream alone get the same one.
 
-    Args:
-        keep: whether the last is kept: it holds its memory on the device until another is asked for.
-        compile: whether models are compiled, which pays after thousands of batches.
-        group: the ranks that share every batch.
+    With `keep` the last one is kept, and its memory on the device is taken until another is asked for. To compile pays
+    after thousands of batches. The ranks of a `group` share every batch.
     """
 
     def __init__(self, *, keep: bool = False, compile: bool = False, group: Group | None = None) -> None:

@@ -16,7 +16,7 @@ import torch
 from steep.bench import cell as one
 from steep.bench import estimate
 from steep.bench.adapters import Adapters, setup
-from steep.bench.rows import Row, StoreError
+from steep.bench.rows import Row, StoreError, grouped
 from steep.bench.sources import Sources
 from steep.bench.spec import Cell
 from steep.bench.store import Store
@@ -163,8 +163,7 @@ def run(
     adapters = Adapters(keep=keep, compile=compile)
     run_cell = run_cell or (lambda cell, sources, device, report: one.run(cell, sources, device, report, adapters))
     if keep:
-        firsts = {setup(cell): index for index, cell in reversed(list(enumerate(cells)))}
-        cells = sorted(cells, key=lambda cell: firsts[setup(cell)])
+        cells = [cell for alike in grouped(cells, setup).values() for cell in alike]
     board = Board(cells, store, progress)
     while board.left:
         idle = True

@@ -71,23 +71,12 @@ def plan(
     require: bool = True,
     own_domain: bool = False,
 ) -> Plan:
-    """Work a recipe out.
+    """Work a recipe out: a packaged one by its name, or the path of a .toml file.
 
-    Args:
-        recipe: the name of a packaged one, or the path of a .toml file.
-        sets: `tea.lr=1e-4` for a hyper-parameter, `batch_size=64` for a key of the recipe.
-        only: `method=tea,tent`, `shift=fog`, `severity=5`, `seed=0`, `setting=paper`, `source=photo`.
-        seeds: `0..4` or `0,3`, instead of the recipe's, for every method.
-        limit: only the first so many images of every set.
-        model: instead of the recipe's, with the file `weights`, or with the weights that it brings.
-        weights: a file of weights, or a folder of such files.
-        root: where data lives.
-        require: whether weights that cannot be found are an error.
-        own_domain: whether a model is also run on the domain it was trained on.
-
-    >>> grid = plan("digits", only=["method=tent", "shift=fog"], require=False)
-    >>> len(grid.cells), grid.cells[0].name
-    (1, 'tent fog 5')
+    All other arguments are what the options of `steep bench` say, as `sets=["tea.lr=1e-4", "batch_size=64"]`,
+    `only=["method=tea,tent", "shift=fog"]`, `seeds="0..4"`; `weights` is a file, or a folder of such files. With
+    `require`, weights that cannot be found are an error; with `own_domain`, a model is also run on the domain it was
+    trained on.
     """
     table = recipes.read(recipe)
     where = f"recipe {Path(recipe).stem}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -41,18 +42,15 @@ class Recent(Generic[T]):
         return self._things[key]
 
 
+@dataclass
 class Sources:
     """Models and images from files."""
 
-    def __init__(
-        self,
-        root: Path | None = None,
-        weights: Mapping[str, Path] | None = None,
-        code: Mapping[str, str] | None = None,
-    ) -> None:
-        self.root = root
-        self.weights = dict(weights or {})  # name → file
-        self.code = dict(code or {})  # file.py:factory → the same with its folder, which no row holds
+    root: Path | None = None
+    weights: Mapping[str, Path] = field(default_factory=dict)  # name → file
+    code: Mapping[str, str] = field(default_factory=dict)  # file.py:factory → with its folder, which no row has
+
+    def __post_init__(self) -> None:
         self._models = Recent[nn.Module](2)
         self._images = Recent[ImageSet](IMAGE_BYTES, weigh=lambda data: data.images.nbytes)
         self._train = Recent[ImageSet | None](1)

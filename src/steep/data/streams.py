@@ -46,6 +46,13 @@ class Batches:
     device: torch.device
     order: Order | None = None
 
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise InputError(f"batch_size: expected 1 or more, got {self.batch_size}")
+        if len({data.images.shape[1:] for data in self.sets}) > 1:
+            shapes = [data.images.shape for data in self.sets]
+            raise InputError(f"pictures of different shapes cannot share batches: {shapes}")
+
     def __len__(self) -> int:
         return -(-self.images // self.batch_size)
 
@@ -142,7 +149,7 @@ def batches(
         raise InputError("batches: give shuffle= or order=, not both")
     if shuffle is not None:
         order = np.random.default_rng(shuffle).permutation(len(data))
-    return _batches((data,), batch_size, device, order)
+    return Batches((data,), batch_size, torch.device(device), order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +251,7 @@ def _apart(
     """Make a segment of each shift, every one or the first alone from the source model."""
     for index, shift in enumerate(shifts):
         data = shift.load()
-        batches = _batches((data,), batch_size, device, order(data.labels))
+        batches = Batches((data,), batch_size, torch.device(device), order(data.labels))
         yield Segment(shift.name, shift.severity, batches, resets or index == 0)
 
 
@@ -252,7 +259,8 @@ def _together(shifts: Sequence[Shift], batch_size: int, device: Device, order: C
     """Make one segment of all shifts."""
     sets = tuple(shift.load() for shift in shifts)
     if sets:
-        batches = _batches(sets, batch_size, device, order(np.concatenate([data.labels for data in sets])))
+        places = order(np.concatenate([data.labels for data in sets]))
+        batches = Batches(sets, batch_size, torch.device(device), places)
         yield Segment("mixed", max(shift.severity for shift in shifts), batches, True)
 
 
@@ -325,14 +333,6 @@ def stream(
         raise unknown("protocol", protocol, PROTOCOLS)
     chosen = {"seed": seed, "delta": delta, "rounds": rounds, "pace": pace}
     return PROTOCOLS[protocol](shifts, batch_size, device=device, **{name: chosen[name] for name in knobs(protocol)})
-
-
-def _batches(sets: tuple[ImageSet, ...], batch_size: int, device: Device, order: Order | None = None) -> Batches:
-    if batch_size < 1:
-        raise InputError(f"batch_size: expected 1 or more, got {batch_size}")
-    if len({data.images.shape[1:] for data in sets}) > 1:
-        raise InputError(f"pictures of different shapes cannot share batches: {[data.images.shape for data in sets]}")
-    return Batches(sets, batch_size, torch.device(device), order)
 
 
 def _unreadable(data: ImageSet) -> NDArray[np.bool_]:

@@ -15,9 +15,6 @@ class Transform:
     """How a picture becomes a square: its short side is resized to size / crop, then the middle is cut out.
 
     Without `crop` the whole picture is squeezed into the square; without `size` it stays as it is.
-
-    >>> Transform(size=224, crop=0.875).box(500, 375)  # resized to 341 × 256
-    ((341, 256), (58, 16, 282, 240))
     """
 
     size: int | None = None

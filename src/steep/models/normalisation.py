@@ -1,11 +1,6 @@
 """A model that carries its own input normalisation, so that callers always hand over images in [0, 1].
 
 The numbers are those its trainers used, as transformers, timm or torchvision say of it.
-
->>> from types import SimpleNamespace
->>> processor = SimpleNamespace(image_mean=[0.5] * 3, image_std=[0.25] * 3, size={"height": 224, "width": 224})
->>> input_spec(processor)
-InputSpec(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), size=224, crop=1.0, interpolation=None)
 """
 
 from __future__ import annotations
