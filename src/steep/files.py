@@ -165,10 +165,16 @@ def user_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steep"
 
 
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write a file, whole or not at all, and name it."""
+    with writing(path) as file:
+        file.write(content)
+    return path
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, whole or not at all."""
-    with writing(path) as file:
-        file.write((json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:

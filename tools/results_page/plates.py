@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from steep.bench.rows import Row
+from steep.files import write_bytes
 from steep.methods import SOURCE
 from steep.report.charts.style import titled
-from steep.report.export import file_name, free, put, render
+from steep.report.export import file_name, free, render
 from steep.report.figures import Figure, of
 from steep.report.formats import in_markdown, pipes
 from steep.report.paper import SUBJECT
@@ -77,7 +78,7 @@ class Plates:
     def _show(self, name: str, content: bytes, alt: str) -> str:
         file = free(file_name(name), self._taken) + ".png"
         if self.draw:
-            put(self.folder / file, content)
+            write_bytes(self.folder / file, content)
         return f"![{in_markdown(alt)}]({self._link}/{file})"
 
 

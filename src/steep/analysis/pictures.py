@@ -16,7 +16,7 @@ from steep.bench.sources import Sources
 from steep.bench.spec import CLEAN, Cell
 from steep.data import to_device
 from steep.errors import DataError
-from steep.files import writing
+from steep.files import write_bytes
 from steep.pictures import open_picture
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def grid(images: Tensor, columns: int) -> Image:
 
 def save(image: Image, path: Path) -> None:
     """Write a PNG, whole or not at all."""
-    with writing(path) as file:
-        file.write(_png(image))
+    write_bytes(path, _png(image))
 
 
 def file_name(*words: object) -> str:

@@ -74,7 +74,7 @@ def _run(words: list[str]) -> int:
     except SteepError as error:
         if debug:
             raise
-        _print_line(f"error: {error}", "red")
+        console().print(f"error: {error}", style="red")
         return 2
     return 0
 
@@ -84,16 +84,11 @@ def _with_short_warnings(show_others: Callable[..., None]) -> Callable[..., None
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **options: Any) -> None:
         if issubclass(category, SteepWarning):
-            _print_line(f"warning: {message}", "yellow")
+            console().print(f"warning: {message}", style="yellow")
         else:
             show_others(message, category, *rest, **options)
 
     return show
-
-
-def _print_line(text: str, style: str) -> None:
-
-    console().print(text, style=style)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

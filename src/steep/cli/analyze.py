@@ -19,7 +19,7 @@ from steep.cli.follow import follow_run
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
 from steep.cli.output import console, print_failures, running
 from steep.errors import InputError, unknown
-from steep.files import writing
+from steep.files import write_bytes
 from steep.report.export import formats, write_analysis
 
 
@@ -32,11 +32,11 @@ def analyze(
     ],
     file: Annotated[Path | None, typer.Argument(help="Of stream: what a Recorder wrote.")] = None,
     recipe: Annotated[
-        str | None, typer.Option("--recipe", help="A bench recipe or .toml file (default: the analysis's own).")
+        str | None, typer.Option(help="A bench recipe or .toml file (default: the analysis's own).")
     ] = None,
     run: Annotated[
         list[Path] | None,
-        typer.Option("--run", help="Take rows steep bench has stored, instead of a recipe; repeatable."),
+        typer.Option(help="Take rows steep bench has stored, instead of a recipe; repeatable."),
     ] = None,
     sets: Annotated[
         list[str] | None,
@@ -49,7 +49,7 @@ def analyze(
     root: Root = None,
     device: Device = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="A folder for rows and figures (default: runs/analyze-NAME).")
+        Path | None, typer.Option(help="A folder for rows and figures (default: runs/analyze-NAME).")
     ] = None,
     form: Annotated[str, typer.Option("--format", help="Of figures: some of png,svg,pdf,html,json.")] = "png,svg",
     follow: Annotated[bool, typer.Option("--follow", help="Of stream: show the run in the terminal.")] = False,
@@ -146,7 +146,6 @@ def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool)
 
 def _write(rows: list[Row], folder: Path, forms: Sequence[str], pictures: Sequence[Path] = ()) -> None:
     """Write the flat rows and their figures, and name the files."""
-    with writing(folder / "rows.jsonl") as out:
-        out.writelines(map(encode, rows))
-    files = [folder / "rows.jsonl", *pictures, *write_analysis(rows, folder, forms)]
+    out = write_bytes(folder / "rows.jsonl", b"".join(map(encode, rows)))
+    files = [out, *pictures, *write_analysis(rows, folder, forms)]
     typer.echo(f"written: {', '.join(map(str, files))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,8 +12,8 @@ from rich.table import Table
 
 from steep.bench import estimate, local, ray, torchrun
 from steep.bench.recipe import Plan, plan
-from steep.bench.rows import file_of
-from steep.bench.spec import Cell, label_of
+from steep.bench.rows import file_of, grouped
+from steep.bench.spec import label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
 from steep.cli.output import console, duration, print_failures, running
@@ -24,12 +24,12 @@ from steep.models.loading import is_outside
 def bench(
     recipe: Annotated[str, typer.Argument(help="Such as digits (steep recipes lists them), or a .toml file.")],
     store: Annotated[
-        Path | None, typer.Option("--store", help="Where rows go: a .jsonl file or a folder (default: runs/RECIPE).")
+        Path | None, typer.Option(help="Where rows go: a .jsonl file or a folder (default: runs/RECIPE).")
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str, typer.Option("--address", help="Of Ray: auto, local, or ray://HOST:PORT.")] = "auto",
-    cpus: Annotated[float, typer.Option("--cpus", min=0.0, help="Ray: cores a cell takes.")] = 1.0,
-    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="Ray: GPUs a cell takes, such as 0.25.")] = 0.0,
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str, typer.Option(help="Of Ray: auto, local, or ray://HOST:PORT.")] = "auto",
+    cpus: Annotated[float, typer.Option(min=0.0, help="Ray: cores a cell takes.")] = 1.0,
+    gpus: Annotated[float, typer.Option(min=0.0, help="Ray: GPUs a cell takes, such as 0.25.")] = 0.0,
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="tea.lr=1e-4, or batch_size=64; repeatable.")
     ] = None,
@@ -40,7 +40,7 @@ def bench(
     limit: Limit = None,
     weights: Weights = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Instead of the recipe's: timm:NAME, hf:NAME, file.py:factory, …")
+        str | None, typer.Option(help="Instead of the recipe's: timm:NAME, hf:NAME, file.py:factory, …")
     ] = None,
     compile: Annotated[bool, typer.Option("--compile", help="Compile models: pays for thousands of batches.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the grid and an estimate; run nothing.")] = False,
@@ -60,17 +60,8 @@ def bench(
     Example: torchrun --nproc_per_node=8 -m steep bench table-1-cifar10 (each batch shared by eight GPUs)
     """
     _check(engine, device, gpus, compile, torchrun.started())
-    grid = plan(
-        recipe,
-        sets=sets or [],
-        only=only or [],
-        seeds=seeds,
-        limit=limit,
-        model=model,
-        weights=weights,
-        root=root,
-        require=not dry_run,
-    )
+    wanted: dict[str, Any] = {"seeds": seeds, "limit": limit, "model": model, "weights": weights, "root": root}
+    grid = plan(recipe, sets=sets or [], only=only or [], require=not dry_run, **wanted)
     place = store or Path("runs") / grid.name
     if dry_run:
         _show(grid, place, choose_device(device))
@@ -126,10 +117,7 @@ def _show(grid: Plan, place: Path, device: str) -> None:
     for name, file in grid.files.items():
         screen.print(f"weights {name}: {file if file else f'not found; make them: steep train {grid.train[name]}'}")
     table = Table("method", "setting", "seeds", "cells", "predicts", "images", "forward passes per image")
-    methods: dict[str, list[Cell]] = {}
-    for cell in grid.cells:
-        methods.setdefault(label_of(vars(cell)), []).append(cell)
-    for name, cells in methods.items():
+    for name, cells in grouped(grid.cells, lambda cell: label_of(vars(cell))).items():
         seeds = ", ".join(map(str, sorted({cell.seed for cell in cells})))
         images = f"{sum(map(estimate.images, cells)):,}"
         passes = f"{estimate.passes(cells[0]):g}"

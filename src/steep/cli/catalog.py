@@ -55,7 +55,7 @@ def models() -> None:
 
 
 def recipes(
-    kind: Annotated[str | None, typer.Option("--kind", help="train or bench.")] = None,
+    kind: Annotated[str | None, typer.Option(help="train or bench.")] = None,
 ) -> None:
     """List the recipes by what they are for. Each is a TOML file; a path to your own works wherever a name does.
 

@@ -7,14 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 from torch import Tensor
 
-from steep.cli.options import Device, choose_device
+from steep.cli.options import (
+    Classes,
+    Device,
+    Images,
+    Mean,
+    Pretrained,
+    Size,
+    Std,
+    choose_device,
+    class_names,
+    comma_numbers,
+)
 from steep.cli.output import console, progress_bar
-from steep.cli.predict import _class_names, _numbers
 from steep.comparing import compare as run
 from steep.comparing.compare import METHODS
 from steep.data import to_device
@@ -24,27 +33,25 @@ from steep.predicting import LoadedModel, Pictures, load_model, open_pictures
 
 
 def compare(
-    model: Annotated[str, typer.Option("--model", help="As for steep predict: a name, hf:FOLDER or file.py:make.")],
-    images: Annotated[Path, typer.Option("--images", help="A folder of pictures, or a .npy (N, H, W, C) of uint8.")],
-    methods: Annotated[str, typer.Option("--methods", help="Names with commas, or file.py:NAME.")] = ",".join(METHODS),
+    model: Annotated[str, typer.Option(help="As for steep predict: a name, hf:FOLDER or file.py:make.")],
+    images: Images,
+    methods: Annotated[str, typer.Option(help="Names with commas, or file.py:NAME.")] = ",".join(METHODS),
     labels: Annotated[
-        Path | None, typer.Option("--labels", help="A .csv of file,class (default: folders named like classes).")
+        Path | None, typer.Option(help="A .csv of file,class (default: folders named like classes).")
     ] = None,
-    weights: Annotated[str | None, typer.Option("--weights", help="A file, or weights that come with steep.")] = None,
-    pretrained: Annotated[bool, typer.Option("--pretrained", help="Let timm, torchvision or hf fetch theirs.")] = False,
-    size: Annotated[int | None, typer.Option("--size", min=1, help="Resize to size × size.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures adapted on at a time.")] = 200,
-    mean: Annotated[str | None, typer.Option("--mean", help="Of the model's input, such as 0.485,0.456,0.406.")] = None,
-    std: Annotated[str | None, typer.Option("--std", help="Of the model's input, such as 0.229,0.224,0.225.")] = None,
-    classes: Annotated[Path | None, typer.Option("--classes", help="A text file, one class name a line.")] = None,
+    weights: Annotated[str | None, typer.Option(help="A file, or weights that come with steep.")] = None,
+    pretrained: Pretrained = False,
+    size: Size = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures adapted on at a time.")] = 200,
+    mean: Mean = None,
+    std: Std = None,
+    classes: Classes = None,
     shuffle: Annotated[
         bool | None, typer.Option("--shuffle/--in-order", help="Order (default: shuffled if in class folders).")
     ] = None,
-    view: Annotated[str, typer.Option("--view", help="shift: where a mirror changes the class.")] = "mirror",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides every random draw.")] = 0,
-    precision: Annotated[
-        str, typer.Option("--precision", help="auto (bfloat16 where that is faster), float32 or bfloat16.")
-    ] = "auto",
+    view: Annotated[str, typer.Option(help="shift: where a mirror changes the class.")] = "mirror",
+    seed: Annotated[int, typer.Option(min=0, help="Decides every random draw.")] = 0,
+    precision: Annotated[str, typer.Option(help="auto (bfloat16 where that is faster), float32 or bfloat16.")] = "auto",
     device: Device = None,
 ) -> None:
     """Say whether adapting helps on a folder of pictures: measured by labels or, without any, estimated.
@@ -55,13 +62,9 @@ def compare(
     """
     chosen, place = [find(name).name for name in methods.split(",")], choose_device(device)
     pictures = open_pictures(images)
-    names, means, stds = _class_names(classes), _numbers("--mean", mean), _numbers("--std", std)
+    names, means, stds = class_names(classes), comma_numbers("--mean", mean), comma_numbers("--std", std)
     loaded = load_model(model, weights=weights, pretrained=pretrained, classes=names, mean=means, std=stds)
-    in_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)  # a batch of one class misleads every method
-    order = np.arange(len(pictures))
-    if in_folders if shuffle is None else shuffle:
-        order = np.random.default_rng(seed).permutation(order)
-    unreadable: dict[int, str] = {}
+    order, unreadable = pictures.order(shuffle, seed), dict[int, str]()
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         truth: list[int] = []

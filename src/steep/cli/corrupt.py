@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -20,21 +20,19 @@ from steep.errors import InputError
 
 def corrupt(
     name: Annotated[str, typer.Argument(help="The clean set, such as cifar10.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
-    severity: Annotated[list[int] | None, typer.Option("--severity", help="1 to 5; may be repeated.")] = None,
-    only: Annotated[str | None, typer.Option("--only", help="Corruptions, such as fog,snow; or: all (19).")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Decides every random draw.")] = 0,
-    check: Annotated[Path | None, typer.Option("--check", help="Compare this set with ours.")] = None,
-    sample: Annotated[int, typer.Option("--sample", min=2, help="Pictures --check compares.")] = 500,
-    device: Annotated[str, typer.Option("--device", help="Where to compute, such as cuda.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
+    severity: Annotated[list[int] | None, typer.Option(help="1 to 5; may be repeated.")] = None,
+    only: Annotated[str | None, typer.Option(help="Corruptions, such as fog,snow; or: all (19).")] = None,
+    seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
+    check: Annotated[Path | None, typer.Option(help="Compare this set with ours.")] = None,
+    sample: Annotated[int, typer.Option(min=2, help="Pictures --check compares.")] = 500,
+    device: Annotated[str, typer.Option(help="Where to compute, such as cuda.")] = "cpu",
     root: Root = None,
-    size: Annotated[
-        int | None, typer.Option("--size", help="Resize to size × size first; not cifar or tiny-imagenet.")
-    ] = None,
+    size: Annotated[int | None, typer.Option(help="Resize to size × size first; not cifar or tiny-imagenet.")] = None,
     crop: Annotated[
-        float | None, typer.Option("--crop", help="Of picture files: cut this share out of the middle, such as 0.875.")
+        float | None, typer.Option(help="Of picture files: cut this share out of the middle, such as 0.875.")
     ] = None,
-    domain: Annotated[str | None, typer.Option("--domain", help="Of a set with domains.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Of a set with domains.")] = None,
 ) -> None:
     """Write corrupted variants of a set in the published layout. Run again after a stop: it goes on where it was.
 
@@ -58,26 +56,24 @@ def corrupt(
         raise InputError(f"steep corrupt {name}: give --domain, one of {', '.join(domains)}")
     data = load(name, "test", root, size=size, crop=crop, domain=domain, stream=True)
     screen = console()
+    how: dict[str, Any] = {"only": names, "severities": levels, "seed": seed}
     if out is not None:
         try:
             with progress_bar(screen) as progress:
-                done = write(data, out, only=names, severities=levels, seed=seed, device=device, progress=progress)
+                done = write(data, out, **how, device=device, progress=progress)
         except KeyboardInterrupt:
             screen.print(f"stopped; what is finished is in {out}, the same command goes on from there")
             raise
         screen.print(f"{out}: {len(done.made)} made, {len(done.kept)} already there and right")
     if check is not None:
         with progress_bar(screen) as progress:
-            rows = compare(
-                check, data, only=names, severities=levels, seed=seed, sample=min(sample, len(data)), progress=progress
-            )
+            rows = compare(check, data, **how, sample=min(sample, len(data)), progress=progress)
         _table(rows, check)
         if any(row.verdict == "differs" for row in rows):
             raise typer.Exit(1)
 
 
 def _table(rows: list[Comparison], folder: Path) -> None:
-
     columns = ("corruption", "severity", "mean", "spread", "to clean", "within 1", "verdict")
     table = Table(*columns, title=escape(f"{folder} / ours"))
     colours = {"identical": "green", "same": "green", "differs": "red"}

@@ -57,7 +57,6 @@ def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: 
 
 
 def _table(rows: list[Status], root: Path) -> None:
-
     table = Table("set", "part", "state", "images", "size", "origin", "sha256", title=escape(f"data below {root}"))
     for row in rows:
         table.add_row(

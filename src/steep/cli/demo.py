@@ -15,7 +15,7 @@ from steep import recipes
 from steep.analysis.pictures import strips
 from steep.bench import local
 from steep.bench.recipe import Plan, plan
-from steep.bench.rows import Row, file_of, read
+from steep.bench.rows import Row, file_of, grouped, read
 from steep.bench.spec import label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Root, choose_device
@@ -23,7 +23,7 @@ from steep.cli.output import console, print_failures, progress_bar, running
 from steep.data import default_root, fetch, load
 from steep.data.known import data_set
 from steep.errors import DataError
-from steep.files import writing
+from steep.files import write_bytes
 from steep.report.formats import terminal
 from steep.report.page import html
 from steep.report.tables import build
@@ -34,7 +34,7 @@ OFFLINE = "running on scikit-learn's bundled digits"
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Where the rows and the page go.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Where the rows and the page go.")] = Path("runs/demo"),
     root: Root = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use the bundled digits; fetch nothing.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Run every method, not only the best known.")] = False,
@@ -72,9 +72,8 @@ def demo(
     stored = [row for row in read(store) if row["key"] in keys]
     tables = build(stored)
     typer.echo(terminal(tables, colour=True), nl=False)
-    page = store / "report.html"
-    with writing(page) as out_file:
-        out_file.write(html(tables, "steep demo", pictures=strips(grid.cells, sources)).encode())
+    content = html(tables, "steep demo", pictures=strips(grid.cells, sources))
+    page = write_bytes(store / "report.html", content.encode())
     typer.echo(f"\n{_summary(stored, grid.cells[0].method)}\nthe same as a page: {page}\nthe rows: {file_of(store)}")
     if browse:
         webbrowser.open(page.resolve().as_uri())
@@ -85,10 +84,8 @@ def demo(
 def _plan(
     recipe: str, every: bool, limit: int | None, *, root: Path | None = None, weights: Path | None = None
 ) -> Plan:
-    only = ["setting=paper"]
-    if not every:
-        only.append(f"method={','.join(recipes.read(recipe)['demo'])}")
-    return plan(recipe, only=only, limit=limit, root=root, weights=weights)
+    few = [] if every else [f"method={','.join(recipes.read(recipe)['demo'])}"]
+    return plan(recipe, only=["setting=paper", *few], limit=limit, root=root, weights=weights)
 
 
 def _clean_set(grid: Plan) -> str:
@@ -119,11 +116,9 @@ def _summary(rows: Sequence[Row], baseline: str) -> str:
     >>> _summary([{"accuracy": a, "spec": {"method": m, "severity": 5}} for m, a in rows], "source")
     'Adapting lifts accuracy on corrupted pictures from 35 % to 80 % (tea).'
     """
-    accuracies: dict[str, list[float]] = {}
-    for row in rows:
-        if row["spec"]["severity"]:  # 0 is the clean test set
-            accuracies.setdefault(label_of(row["spec"]), []).append(row["accuracy"])
-    means = {name: 100 * fmean(values) for name, values in accuracies.items()}
+    shifted = [row for row in rows if row["spec"]["severity"]]  # 0 is the clean test set
+    methods = grouped(shifted, lambda row: label_of(row["spec"]))
+    means = {name: 100 * fmean(row["accuracy"] for row in same) for name, same in methods.items()}
     before = means.pop(baseline, None)
     if before is None or not means:
         return "Too few cells have run to say what adapting brings."

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from steep.bench.local import Outcome, Tick
 from steep.bench.recipe import Plan
-from steep.bench.spec import Cell
+from steep.bench.rows import grouped
 from steep.bench.store import Store
 
 
@@ -77,24 +77,18 @@ def running(screen: Console, grid: Plan, rows: Store) -> Iterator[Callable[[Tick
 
 def _words(tick: Tick) -> str:
     """Say which cell is at work, its accuracy and the time left."""
-    parts = []
+    left = "" if tick.seconds_left is None else f"{duration(tick.seconds_left)} left"
+    work = "waiting for cells of another process" if 0 < tick.done < tick.total else ""
     if tick.cell is not None:
-        parts.append(tick.cell.name + (f" {tick.accuracy:.1%}" if tick.accuracy is not None else ""))
-    elif 0 < tick.done < tick.total:
-        parts.append("waiting for cells of another process")
-    if tick.seconds_left is not None:
-        parts.append(f"{duration(tick.seconds_left)} left")
-    return " · ".join(parts)
+        work = tick.cell.name + (f" {tick.accuracy:.1%}" if tick.accuracy is not None else "")
+    return " · ".join(filter(None, (work, left)))
 
 
 def print_failures(screen: Console, outcome: Outcome) -> None:
     """Name the cells that failed, a line for each reason."""
-    reasons: dict[str, list[Cell]] = {}
-    for cell, reason in outcome.failed:
-        reasons.setdefault(reason, []).append(cell)
-    for reason, cells in reasons.items():
-        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-        screen.print(f"  {cells[0].name}{more}: {reason}", style="red")
+    for reason, failed in grouped(outcome.failed, lambda pair: pair[1]).items():
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        screen.print(f"  {failed[0][0].name}{more}: {reason}", style="red")
 
 
 def print_table(table: Table) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from steep.cli.options import choose_device
+from steep.cli.options import (
+    Classes,
+    Device,
+    Images,
+    Mean,
+    Pretrained,
+    Size,
+    Std,
+    choose_device,
+    class_names,
+    comma_numbers,
+)
 from steep.cli.output import console, progress_bar
 from steep.errors import InputError
 from steep.files import explained, make_folder
 from steep.methods import find
-from steep.metrics import Detection
 from steep.models import Normalized, checkpoints
 from steep.predicting import (
     Predictions,
@@ -35,49 +46,43 @@ def predict(
     model: Annotated[
         str,
         typer.Option(
-            "--model",
-            help="A name of steep models, timm:NAME, torchvision:NAME, hf:NAME or hf:FOLDER, or file.py:make.",
+            help="A name of steep models, timm:NAME, torchvision:NAME, hf:NAME or hf:FOLDER, or file.py:make."
         ),
     ],
-    images: Annotated[Path, typer.Option("--images", help="A folder of pictures, or a .npy (N, H, W, C) of uint8.")],
-    out: Annotated[Path, typer.Option("--out", help="The table to write, .csv or .parquet.")],
+    images: Images,
+    out: Annotated[Path, typer.Option(help="The table to write, .csv or .parquet.")],
     weights: Annotated[
-        str | None, typer.Option("--weights", help="A file of weights, or the name of weights that come with steep.")
+        str | None, typer.Option(help="A file of weights, or the name of weights that come with steep.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="Such as tent (steep methods), or file.py:NAME.")] = "tea",
+    method: Annotated[str, typer.Option(help="Such as tent (steep methods), or file.py:NAME.")] = "tea",
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A hyper-parameter; repeatable.")
     ] = None,
-    size: Annotated[int | None, typer.Option("--size", min=1, help="Resize to size × size.")] = None,
-    mean: Annotated[str | None, typer.Option("--mean", help="Of the model's input, such as 0.485,0.456,0.406.")] = None,
-    std: Annotated[str | None, typer.Option("--std", help="Of the model's input, such as 0.229,0.224,0.225.")] = None,
+    size: Size = None,
+    mean: Mean = None,
+    std: Std = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Pictures adapted on at a time (default: by memory).")
+        int | None, typer.Option(min=1, help="Pictures adapted on at a time (default: by memory).")
     ] = None,
-    num_classes: Annotated[int | None, typer.Option("--num-classes", min=2, help="Where nothing else tells.")] = None,
-    classes: Annotated[Path | None, typer.Option("--classes", help="A text file, one class name a line.")] = None,
-    channels: Annotated[int | None, typer.Option("--channels", help="1 for a model of grey pictures.")] = None,
-    pretrained: Annotated[bool, typer.Option("--pretrained", help="Let timm, torchvision or hf fetch theirs.")] = False,
+    num_classes: Annotated[int | None, typer.Option(min=2, help="Where nothing else tells.")] = None,
+    classes: Classes = None,
+    channels: Annotated[int | None, typer.Option(help="1 for a model of grey pictures.")] = None,
+    pretrained: Pretrained = False,
     shuffle: Annotated[
         bool | None,
         typer.Option("--shuffle/--in-order", help="Order of adapting (default: shuffled if in class folders)."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Decides every random draw.")] = 0,
-    setting: Annotated[str, typer.Option("--setting", help="paper or tuned.")] = "paper",
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Updates on each batch.")] = 1,
+    seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
+    setting: Annotated[str, typer.Option(help="paper or tuned.")] = "paper",
+    steps: Annotated[int, typer.Option(min=1, help="Updates on each batch.")] = 1,
     episodic: Annotated[bool, typer.Option("--episodic", help="Forget everything before each batch.")] = False,
     views: Annotated[str | None, typer.Option(help="Average answers over views: mirror or shifts.")] = None,
     unknown: Annotated[
-        Path | None,
-        typer.Option("--unknown", help="Pictures of no class: says how well the energy tells them from --images."),
+        Path | None, typer.Option(help="Pictures of no class: says how well the energy tells them from --images.")
     ] = None,
-    device: Annotated[str | None, typer.Option("--device", help="Such as cuda:1 (default: cuda where it is).")] = None,
-    save_weights: Annotated[
-        Path | None, typer.Option("--save-weights", help="Write the adapted model's weights, .safetensors.")
-    ] = None,
-    save_state: Annotated[
-        Path | None, typer.Option("--save-state", help="Write the adaptation, for steep.resume().")
-    ] = None,
+    device: Device = None,
+    save_weights: Annotated[Path | None, typer.Option(help="Write the adapted model's weights, .safetensors.")] = None,
+    save_state: Annotated[Path | None, typer.Option(help="Write the adaptation, for steep.resume().")] = None,
 ) -> None:
     """Predict a folder of pictures with a model that adapts to them.
 
@@ -99,44 +104,24 @@ def predict(
         if target is not None:
             with explained(target):
                 make_folder(target.parent)  # now, not after hours of predicting
-    names = _class_names(classes)
+    known: dict[str, Any] = {"num_classes": num_classes, "classes": class_names(classes), "channels": channels}
+    known |= {"mean": comma_numbers("--mean", mean), "std": comma_numbers("--std", std)}
     pictures, others = open_pictures(images), None if unknown is None else open_pictures(unknown)
     place = choose_device(device)
-    loaded = load_model(
-        model,
-        weights=weights,
-        pretrained=pretrained,
-        num_classes=num_classes,
-        classes=names,
-        channels=channels,
-        mean=_numbers("--mean", mean),
-        std=_numbers("--std", std),
-    )
+    loaded = load_model(model, weights=weights, pretrained=pretrained, **known)
     screen = console()
     if isinstance(loaded.model, Normalized) and mean is None:
         screen.print(f"pictures are normalised for the model: {_short(loaded.model)}")
     elif model.startswith(("timm:", "torchvision:", "hf:")) and mean is None:
         screen.print("this model says no normalisation; most need one: --mean and --std", style="yellow")
     reading: dict[str, Any] = {"size": size or loaded.size, "channels": loaded.channels, "batch_size": batch_size}
+    how: dict[str, Any] = {"setting": setting, "steps": steps, "episodic": episodic, "views": views, "device": place}
+    how |= {"shuffle": shuffle, "seed": seed, "hyper": dict(assignment(text) for text in sets or [])}
     stopped: PredictionStopped | None = None
     try:
         with progress_bar(screen) as progress:
-            predictions = run(
-                loaded.model,
-                pictures,
-                method,
-                classes=loaded.classes,
-                **reading,
-                shuffle=shuffle,
-                seed=seed,
-                setting=setting,
-                steps=steps,
-                episodic=episodic,
-                views=views,
-                device=place,
-                hyper=dict(assignment(text) for text in sets or []),
-                progress=lambda done, total: progress("pictures", done, total),
-            )
+            how["progress"] = partial(progress, "pictures")
+            predictions = run(loaded.model, pictures, method, classes=loaded.classes, **reading, **how)
     except PredictionStopped as stop:
         stopped, predictions = stop, stop.predictions
     rows, reading["batch_size"] = predictions.rows, predictions.batch_size
@@ -152,45 +137,18 @@ def predict(
         _save_weights(screen, predictions, method, save_weights, reading)
     if others is not None:
         before, after = ood_detection(loaded.model, predictions.adapter, pictures, others, **reading)
+        adapted, usual = (f"AUROC {each.auroc:.1%}, FPR95 {each.fpr95:.1%}" for each in (after, before))
         typer.echo(
-            f"energy tells {after.known:,} pictures from {after.unknown:,} of no class: {_detected(after)} "
-            f"with {method}, {_detected(before)} without adaptation"
+            f"energy tells {after.known:,} pictures from {after.unknown:,} of no class: {adapted} with {method}, "
+            f"{usual} without adaptation"
         )
-
-
-def _class_names(file: Path | None) -> tuple[str, ...]:
-
-    if file is None:
-        return ()
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--classes {file}: expected a text file with one class name a line ({error})") from error
-    names = tuple(line.strip() for line in lines if line.strip())
-    if len(set(names)) != len(names) or len(names) < 2:
-        raise InputError(f"--classes {file}: expected two or more different names, got {len(names)}")
-    return names
-
-
-def _numbers(option: str, text: str | None) -> list[float] | None:
-
-    if text is None:
-        return None
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise InputError(f"{option}: expected numbers with commas, such as 0.5,0.5,0.5, got {text!r}") from None
 
 
 def _save_weights(screen: Console, predictions: Predictions, method: str, file: Path, reading: dict[str, Any]) -> None:
     """Write what answers in a plain model as the adapted one does: with these pictures' statistics, if need be."""
     with progress_bar(screen) as progress:
-        module, count = merged_model(
-            predictions.adapter,
-            predictions.pictures,
-            **reading,
-            progress=lambda done, total: progress("statistics", done, total),
-        )
+        bar = partial(progress, "statistics")
+        module, count = merged_model(predictions.adapter, predictions.pictures, **reading, progress=bar)
     checkpoints.save(module, file, {"adapted": method})
     measured = f", with BatchNorm statistics measured on {count:,} of the pictures" if count else ""
     screen.print(f"{file}: the adapted weights{measured}")
@@ -227,10 +185,6 @@ def _show(screen: Console, predictions: Predictions, method: str, out: Path) -> 
             screen.print(f"  {name}")
         if len(unreadable) > _SHOWN:
             screen.print(f"  and {len(unreadable) - _SHOWN} more; the table says which")
-
-
-def _detected(result: Detection) -> str:
-    return f"AUROC {result.auroc:.1%}, FPR95 {result.fpr95:.1%}"
 
 
 def _short(model: Normalized) -> str:

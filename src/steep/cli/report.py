@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from steep.errors import InputError, unknown
-from steep.files import writing
+from steep.files import write_bytes
 from steep.report.export import PICTURES, formats, write
 from steep.report.formats import FORMATS, terminal
 from steep.report.page import html
@@ -21,16 +21,12 @@ def report(
     form: Annotated[
         str | None,
         typer.Option(
-            "--format",
-            help="terminal (default), markdown, latex, csv or html; of figures: png,svg,pdf,html,json.",
+            "--format", help="terminal (default), markdown, latex, csv or html; of figures: png,svg,pdf,html,json."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write (html: RUN/report.html).")] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option("--figures", help="A folder for every figure, and its data as CSV."),
-    ] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Of the page (default: the runs' names).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write (html: RUN/report.html).")] = None,
+    figures: Annotated[Path | None, typer.Option(help="A folder for every figure, and its data as CSV.")] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page (default: the runs' names).")] = None,
 ) -> None:
     """Show what was measured: tables, figures, one page for a browser.
 
@@ -58,20 +54,15 @@ def report(
         raise InputError(f"{form or 'terminal'}: expected rows of a bench, got others only. Choose --format html")
     tables = build(stored.rows) if stored.rows else []
     if form == "html":
-        page = html(
-            tables,
-            title or ", ".join(dict.fromkeys(source.name for source in stored.sources)),
-            sources=stored.sources,
-            analyses=stored.analyses,
-            notes=stored.notes,
-        )
-        typer.echo(str(_write(page, out or _page_of(runs[0]))))
+        title = title or ", ".join(dict.fromkeys(source.name for source in stored.sources))
+        page = html(tables, title, sources=stored.sources, analyses=stored.analyses, notes=stored.notes)
+        typer.echo(str(write_bytes(out or _page_of(runs[0]), page.encode())))
         return
     text = FORMATS[form](tables) if form in FORMATS else terminal(tables, colour=out is None)
     if out is None:
         typer.echo(text, nl=False)  # which drops the colours where the screen is none
     else:
-        _write(text, out)
+        write_bytes(out, text.encode())
 
 
 def _page_of(run: Path) -> Path:
@@ -80,10 +71,3 @@ def _page_of(run: Path) -> Path:
     if run.suffix != ".jsonl":
         return run / "report.html"
     return run.with_name("report.html") if run.name == "rows.jsonl" else run.with_suffix(".html")
-
-
-def _write(text: str, path: Path) -> Path:
-
-    with writing(path) as file:  # whole or not at all
-        file.write(text.encode())
-    return path

@@ -20,25 +20,19 @@ from steep.training import train as run
 def train(
     recipe: Annotated[str, typer.Argument(help="Such as train-digits (steep recipes lists them), or a .toml file.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The weights to write (default: weights/NAME.safetensors in the root).")
+        Path | None, typer.Option(help="The weights to write (default: weights/NAME.safetensors in the root).")
     ] = None,
     root: Root = None,
     device: Device = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Instead of the recipe's: timm:NAME, hf:NAME, file.py:factory, …")
+        str | None, typer.Option(help="Instead of the recipe's: timm:NAME, hf:NAME, file.py:factory, …")
     ] = None,
-    init: Annotated[
-        str | None, typer.Option("--init", help="Fine-tune: pretrained, or a file of weights to start from.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Decides the weights to start from and every draw.")
-    ] = None,
+    init: Annotated[str | None, typer.Option(help="Fine-tune: pretrained, or a file of weights to start from.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides the weights to start from and every draw.")] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the recipe; repeatable.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="Go on where a run of this recipe stopped, or refuse to.")
-    ] = True,
+    resume: Annotated[bool, typer.Option(help="Go on where a run of this recipe stopped, or refuse to.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
 ) -> None:
     """Train a source model. After Ctrl-C or a kill the same command goes on where the run was.
@@ -83,7 +77,6 @@ def _words(now: Progress) -> str:
 
 
 def _show(spec: TrainingSpec, work: Plan, target: Path) -> None:
-
     channels, height, width = work.image_shape
     table = Table(title=escape(f"{spec.recipe}: {spec.about}"), show_header=False)
     lines = {

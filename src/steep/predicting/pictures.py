@@ -35,6 +35,15 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.names)
 
+    def order(self, shuffle: bool | None, seed: int) -> NDArray[np.int64]:
+        """Choose an order to answer in; None: a random one where most lie in folders, as by class.
+
+        A batch of one class misleads every method; one picture beside the class folders must not bring that back.
+        """
+        order = np.arange(len(self))
+        mixed = 2 * sum(map(bool, self.folders)) > len(self) if shuffle is None else shuffle
+        return np.random.default_rng(seed).permutation(order) if mixed else order
+
     def labels(self, classes: Sequence[str], count: int) -> tuple[list[int | None], tuple[str, ...], str | None]:
         """Read labels off the folders: (a class index or None for each picture, the class names, a remark).
 

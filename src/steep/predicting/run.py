@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -155,7 +154,7 @@ def predict(
         hyper: hyper-parameters of the method.
         progress: called with (pictures done, pictures in all).
 
-    >>> import steep
+    >>> import numpy as np, steep
     >>> grey = lambda index, size, channels: np.full((8, 8, 3), 9 * index, np.uint8)
     >>> some = Pictures(("a.png", "b.png"), ((), ()), grey)
     >>> predictions = predict(steep.models.build("wrn-10-1", 10), some, "tent", classes="abcdefghij")
@@ -170,11 +169,7 @@ def predict(
         method = make(method, setting, **(hyper or {}))
     adapter = adapt(model, method, steps=steps, episodic=episodic, views=views, seed=seed, device=device)
     source = adapt(model, SOURCE, device=device)
-    # a batch of one class misleads every method; one picture beside the class folders must not bring that back
-    in_folders = 2 * sum(map(bool, pictures.folders)) > len(pictures)
-    order = np.arange(len(pictures))
-    if in_folders if shuffle is None else shuffle:
-        order = np.random.default_rng(seed).permutation(order)
+    order = pictures.order(shuffle, seed)
     if batch_size is None:
         first = () if size else pictures.batches(order, size, channels, 1, {})  # one is read if no size is known
         sides = next((pixels.shape[1:3] for _, pixels in first), (size or 1, size or 1))
@@ -255,6 +250,5 @@ def _shuffled_images(
     pictures: Pictures, device: torch.device, *, size: int | None, channels: int, batch_size: int
 ) -> Iterator[Tensor]:
     """Read batches in a random order: a batch of one class folder would vary less than the pictures do."""
-    order = np.random.default_rng(0).permutation(len(pictures))
-    for _, pixels in pictures.batches(order, size, channels, batch_size, {}):
+    for _, pixels in pictures.batches(pictures.order(True, 0), size, channels, batch_size, {}):
         yield to_device(pixels, device)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from steep.errors import InputError
-from steep.files import explained, make_folder, writing
+from steep.files import explained, make_folder, write_bytes
 
 COLUMNS = ("file", "class", "probability", "energy", "source_class", "skipped")
 
@@ -60,10 +60,7 @@ def write_table(rows: Iterable[Row], path: str | os.PathLike[str]) -> Path:
     a.png,cat,0.750000,-2.000000,dog,
     """
     path = check_table(path)
-    payload = _csv(rows) if path.suffix == ".csv" else _parquet(list(rows))
-    with writing(path) as file:
-        file.write(payload)
-    return path
+    return write_bytes(path, _csv(rows) if path.suffix == ".csv" else _parquet(list(rows)))
 
 
 def printable(text: str) -> str:

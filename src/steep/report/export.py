@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from steep.bench.rows import Row
 from steep.errors import InputError, install_extra, unknown
-from steep.files import writing
+from steep.files import write_bytes
 from steep.report.charts.style import altair, titled
 from steep.report.figures import Figure, analysed, of
 from steep.report.formats import records_as_csv
@@ -58,18 +58,11 @@ def _write(figures: Iterable[Named], folder: Path, kinds: Sequence[str]) -> Iter
         name = free(file_name(words), taken)
         for table, records in figure.tables.items():
             path = folder / (f"{name}-{file_name(table)}.csv" if table else f"{name}.csv")
-            yield put(path, records_as_csv(records).encode())
+            yield write_bytes(path, records_as_csv(records).encode())
         if makers:
             spec = titled(figure.spec(), figure.title, where)
             for kind, make in makers.items():
-                yield put(folder / f"{name}.{kind}", make(spec))
-
-
-def put(path: Path, content: bytes) -> Path:
-    """Write a file, whole or not at all, and name it."""
-    with writing(path) as file:
-        file.write(content)
-    return path
+                yield write_bytes(folder / f"{name}.{kind}", make(spec))
 
 
 def render(form: str) -> Callable[[dict[str, Any]], bytes]:
