@@ -38,7 +38,6 @@ class Predictions:
     remark: str | None = None  # about the labels
     batches: int = 0
     unadapted: list[str] = field(default_factory=list)  # why not, of each batch that was answered without adapting
-    _right: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # of labelled ones: adapted, and as it came
     _labels: list[int | None] = field(default_factory=list)
     _answered: dict[int, Row] = field(default_factory=dict)
     _unreadable: dict[int, str] = field(default_factory=dict)
@@ -59,17 +58,19 @@ class Predictions:
     @property
     def labelled(self) -> int:
         """How many of the answered pictures have a class that is known."""
-        return len(self._right)
+        return len(self._known())
 
     @property
     def accuracy(self) -> float | None:
         """Accuracy over the labelled pictures; None where there are none."""
-        return sum(after for after, _ in self._right.values()) / self.labelled if self._right else None
+        known = self._known()
+        return sum(row.label == right for row, right in known) / len(known) if known else None
 
     @property
     def accuracy_before(self) -> float | None:
         """The same of the model as it came."""
-        return sum(before for _, before in self._right.values()) / self.labelled if self._right else None
+        known = self._known()
+        return sum(row.source == right for row, right in known) / len(known) if known else None
 
     @property
     def changed(self) -> int:
@@ -100,9 +101,11 @@ class Predictions:
         for number, best, first, p, e in zip(numbers, *(column.tolist() for column in columns), strict=True):
             name, source = (self.classes[k] if self.classes else str(k) for k in (best, first))
             self._answered[number] = Row(self.pictures.names[number], name, p, e, source, note)
-            if (label := self._labels[number]) is not None:
-                right = self.classes[label]  # by name: ImageNet has two kinds of crane
-                self._right[number] = (name == right, source == right)
+
+    def _known(self) -> list[tuple[Row, str]]:
+        """Pair the rows of labelled pictures with their class, by name: ImageNet has two kinds of crane."""
+        labels = ((row, self._labels[number]) for number, row in self._answered.items())
+        return [(row, self.classes[label]) for row, label in labels if label is not None]
 
 
 class PredictionStopped(KeyboardInterrupt):
@@ -124,12 +127,10 @@ def predict(
     shuffle: bool | None = None,
     seed: int = 0,
     setting: str = "paper",
-    steps: int = 1,
-    episodic: bool = False,
-    views: str | None = None,
     device: torch.device | str = "cpu",
     hyper: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **options: Any,
 ) -> Predictions:
     """Adapt to the pictures batch by batch and answer each; a picture that cannot be read gets a row that says why.
 
@@ -147,12 +148,10 @@ def predict(
             misleads every method. The rows come in the order of the files either way.
         seed: of that order and of the method's own random stream.
         setting: "paper" or "tuned", as in `steep.adapt`.
-        steps: updates on each batch.
-        episodic: forget everything before each batch.
-        views: average the answers over views of a picture, "mirror" or "shifts", as in `steep.adapt`.
         device: where to work.
         hyper: hyper-parameters of the method.
         progress: called with (pictures done, pictures in all).
+        **options: all other arguments of `steep.adapt`: steps, episodic, views, guard, …
 
     >>> import numpy as np, steep
     >>> grey = lambda index, size, channels: np.full((8, 8, 3), 9 * index, np.uint8)
@@ -165,9 +164,7 @@ def predict(
         raise InputError(f"batch_size: expected 1 or more, got {batch_size}")
     if seed < 0:
         raise InputError(f"seed: expected 0 or more, got {seed}")
-    if isinstance(method, str):
-        method = make(method, setting, **(hyper or {}))
-    adapter = adapt(model, method, steps=steps, episodic=episodic, views=views, seed=seed, device=device)
+    adapter = adapt(model, make(method, setting, **(hyper or {})), seed=seed, device=device, **options)
     source = adapt(model, SOURCE, device=device)
     order = pictures.order(shuffle, seed)
     if batch_size is None:
