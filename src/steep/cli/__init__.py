@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -57,7 +58,7 @@ def _steep(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 2 for a wrong call or wrong data, 130 for Ctrl-C."""
     with warnings.catch_warnings():
-        warnings.showwarning = _with_short_warnings(warnings.showwarning)
+        warnings.showwarning = partial(_show_warning, warnings.showwarning)
         return _run(list(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -79,16 +80,14 @@ def _run(words: list[str]) -> int:
     return 0
 
 
-def _with_short_warnings(show_others: Callable[..., None]) -> Callable[..., None]:
-    """Print steep's own warnings as one line, all others as Python does."""
-
-    def show(message: Warning | str, category: type[Warning], *rest: Any, **options: Any) -> None:
-        if issubclass(category, SteepWarning):
-            console().print(f"warning: {message}", style="yellow")
-        else:
-            show_others(message, category, *rest, **options)
-
-    return show
+def _show_warning(
+    show_others: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any, **options: Any
+) -> None:
+    """Print a warning of steep as one line, every other as Python does."""
+    if issubclass(category, SteepWarning):
+        console().print(f"warning: {message}", style="yellow")
+    else:
+        show_others(message, category, *rest, **options)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

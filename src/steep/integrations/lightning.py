@@ -41,7 +41,7 @@ class AdaptCallback(Callback):
         self.method, self.module, self.options = method, module, options
         self.adapter: Adapter | None = None
         self._adapted: nn.Module | None = None  # the part whose forward is ours for now
-        self._own: Any = None  # a forward the part had beside its class's
+        self._forward: Any = None  # of the part alone, beside that of its class
 
     def _begin(self, pl_module: LightningModule) -> None:
         try:
@@ -55,15 +55,15 @@ class AdaptCallback(Callback):
         def forward(x: Tensor) -> Tensor:
             return adapter(x)
 
-        self.adapter, self._adapted, self._own = adapter, part, vars(part).get("forward")
+        self.adapter, self._adapted, self._forward = adapter, part, vars(part).get("forward")
         part.forward = forward
 
     def _end(self) -> None:
         if self._adapted is not None:
-            del self._adapted.forward  # the class's own shows again
-            if self._own is not None:
-                self._adapted.forward = self._own
-            self._adapted = self._own = None
+            del self._adapted.forward  # that of the class shows again
+            if self._forward is not None:
+                self._adapted.forward = self._forward
+            self._adapted = self._forward = None
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to adapt."""

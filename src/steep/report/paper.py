@@ -73,12 +73,8 @@ def as_in_paper(spec: Mapping[str, Any]) -> bool:
     >>> as_in_paper({"data": "cifar10-c", "batch_size": 200}), as_in_paper({"data": "cifar10-c", "batch_size": 1})
     (True, False)
     """
-    if (
-        spec.get("guard", "off") != "off"
-        or spec.get("episodic")
-        or spec.get("views")
-        or spec.get("protocol", "reset") != "reset"
-    ):
+    plain = spec.get("guard", "off") == "off" and spec.get("protocol", "reset") == "reset"
+    if not plain or spec.get("episodic") or spec.get("views"):
         return False
     hyper = printed()["hyper"].get(spec["data"], {})
     hyper = hyper.get(spec.get("source") or "", hyper)
@@ -101,13 +97,7 @@ def figure(
 ) -> float | None:
     """Look up a figure, in percent; None where the paper gives none. Where two tables give it, the first counts.
 
-    Args:
-        method: a name of steep.
-        column: a corruption, a target domain, `clean`, `mean` or `mce`.
-        data: such as cifar10-c.
-        model: such as wrn-28-10.
-        source: the domain trained on, of a set with domains.
-        severities: over which the figure is.
+    A column is a corruption, a target domain, `clean`, `mean` or `mce`; `source` is the domain that was trained on.
 
     >>> figure("tea", "mean", data="cifar10-c", model="wrn-28-10", severities=[5])
     83.34

@@ -66,9 +66,9 @@ def read(paths: Sequence[Path]) -> Runs:
     sources = [_source(name, file) for name, file in zip(names, files.values(), strict=True)]
     empty = [source.name for source in sources if not source.rows and not source.analyses]
     if len(empty) == len(sources):
+        places = ", ".join(empty) or "no file"
         raise InputError(
-            f"report: expected at least one row, got none in {', '.join(empty) or 'no file'}. "
-            "Run: steep bench RECIPE --store STORE"
+            f"report: expected at least one row, got none in {places}. Run: steep bench RECIPE --store STORE"
         )
     notes += [f"{name} has no rows" for name in empty]
     return Runs(tuple(sources), tuple(map(plain, notes)))
