@@ -38,12 +38,7 @@ class _AsItIsNow(SourceFileLoader):
 
 @contextlib.contextmanager
 def opened(path: Path, what: str) -> Iterator[ModuleType]:
-    """Run a file and give its module; inside, imports find the files beside it.
-
-    Args:
-        path: of the file.
-        what: begins the message of an error, such as "model net.py:make".
-    """
+    """Run a file and give its module; inside, imports find the files beside it. `what` begins the text of an error."""
     if not path.is_file():
         raise InputError(f"{what}: no file {path}")
     name = f"steep_user_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"

@@ -79,9 +79,9 @@ def write(
     and kept. A folder made with another seed, set or version is refused, as is one with corrupted sets in it that steep
     did not write.
     """
-    folder = Path(out)
+    folder, folders = Path(out), corrupted.as_jpeg(data)
     names = tuple(corruptions.BENCHMARK) if only is None else (only,) if isinstance(only, str) else only
-    jobs = plan(names, severities, folders := corrupted.as_jpeg(data))
+    jobs = plan(names, severities, folders)
     seed = whole_number("seed", seed)
     paths = corrupted.file_names(data) if folders else []
     check_images(np.asanyarray(data.images[:1]))  # everything that can be wrong is said before a folder is made
@@ -227,14 +227,15 @@ class _Writer:
 
     def _pieces(self, job: Job, entry: dict[str, Any], parts: Path, total: int) -> Iterator[Path]:
         """Make the pieces of a target, less those that an earlier run made of the same request."""
-        identity = {**{key: self.manifest[key] for key in _IDENTITY}, **entry}
-        slices = [(index, piece) for index in range(len(job.severities)) for piece in pieces(self.data.images)]
-        for number, (index, piece) in enumerate(slices):
-            asked = json.dumps({**identity, "severity": job.severities[index], "at": piece.start}, sort_keys=True)
-            yield _kept_piece(parts, number, asked) or _keep_piece(
-                parts, number, asked, self._corrupt(piece, job.corruption, job.severities[index])
-            )
-            self.progress(job.target, min(total, index * len(self.data) + piece.stop), total)
+        identity, number = {**{key: self.manifest[key] for key in _IDENTITY}, **entry}, itertools.count()
+        for index, severity in enumerate(job.severities):
+            for piece in pieces(self.data.images):
+                asked = json.dumps({**identity, "severity": severity, "at": piece.start}, sort_keys=True)
+                place = next(number)
+                if (file := _kept_piece(parts, place, asked)) is None:
+                    file = _keep_piece(parts, place, asked, self._corrupt(piece, job.corruption, severity))
+                yield file
+                self.progress(job.target, min(total, index * len(self.data) + piece.stop), total)
 
     def _corrupt(self, piece: slice, corruption: str, severity: int) -> bytes:
         clean: Any = np.array(self.data.images[piece])

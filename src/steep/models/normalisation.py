@@ -117,7 +117,7 @@ def input_spec(like: object) -> InputSpec:
         like = like.transforms()  # type: ignore[attr-defined]
     if not isinstance(like, Mapping):
         like = getattr(like, "pretrained_cfg", None) or getattr(like, "default_cfg", None) or like
-    get: Callable[..., Any] = like.get if isinstance(like, Mapping) else lambda *of: getattr(like, *of)
+    get = _getter(like)
     pictures = InputSpec(None, None, *_square(get))
     mean, std = (get(f"image_{name}", None) or get(name, None) for name in ("mean", "std"))
     if mean is None or std is None or get("do_normalize", True) is False:
@@ -130,6 +130,10 @@ def input_spec(like: object) -> InputSpec:
     mean = tuple(round((float(m) + moved) / scale, 12) for m in mean)  # without what dividing by 255 leaves behind
     std = tuple(round(float(s) / scale, 12) for s in std)
     return pictures if (mean, std) == _NONE else replace(pictures, mean=mean, std=std)
+
+
+def _getter(thing: object) -> Callable[..., Any]:
+    return thing.get if isinstance(thing, Mapping) else lambda *of: getattr(thing, *of)
 
 
 def _square(get: Callable[..., Any]) -> tuple[int | None, float | None, str | None]:
@@ -150,8 +154,8 @@ def _side(get: Callable[..., Any], *names: str) -> int | None:
             continue
         side = get(name, None)
         if isinstance(side, Mapping) or hasattr(side, "height"):
-            ask = side.get if isinstance(side, Mapping) else lambda key, of=side: getattr(of, key, None)
-            side = ask("height") or ask("shortest_edge")
+            ask = _getter(side)
+            side = ask("height", None) or ask("shortest_edge", None)
         if isinstance(side, (tuple, list)) and side:
             side = side[-1]
         if isinstance(side, int) and side > 0:

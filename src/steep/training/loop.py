@@ -114,9 +114,8 @@ def train(
     with explained(out):
         make_folder(out.parent)  # now, not after hours of training
     if out.exists() and not checkpoint.exists():
-        row = read_json(out.with_suffix(".json"))
-        refuse_other(out, row.get("run", {}), run.fingerprint())
-        return Trained(out, row, was_there=True)
+        refuse_other(out, _recorded_fingerprint(out), run.fingerprint())
+        return Trained(out, read_json(out.with_suffix(".json")), was_there=True)
     with _surroundings(run), _DeferredInterrupt() as interrupt:
         if checkpoint.exists():
             run.restore(checkpoint)
@@ -127,6 +126,15 @@ def train(
     checkpoint.unlink(missing_ok=True)
     interrupt.pass_on()  # one that came while the weights were written
     return trained
+
+
+def _recorded_fingerprint(weights: Path) -> dict[str, Any]:
+    """Read from finished weights what they were trained with; nothing where they do not tell."""
+    try:
+        fingerprint = json.loads(checkpoints.read(weights).metadata.get("run", "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return fingerprint if isinstance(fingerprint, dict) else {}
 
 
 def learning_rate(step: int, *, total: int, warmup: int, peak: float) -> float:
