@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +18,14 @@ from steep.core.method import Look, Method, Moment, Need, Step, backward_passes
 from steep.core.optim import DescentState, brought_back, descend, sgd
 
 TOGETHER = 8  # images whose views are made at once
+
+
+class ConstantMixing(Mixing):
+    """Statistics of the views that are constants to the gradient, as in the published code."""
+
+    def statistics(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Mixing`."""
+        return super().statistics(layer, x.detach())
 
 
 @dataclass
@@ -51,7 +58,7 @@ class Memo(Method[MemoState]):
 
     def init(self, source: SourceModel) -> MemoState:
         """Source statistics with a share of the views', SGD without momentum on all parameters."""
-        model = source.prepare(self.params, Mixing(share=self.alpha))
+        model = source.prepare(self.params, ConstantMixing(share=self.alpha))
         return MemoState(model, sgd(model, self.lr, momentum=0), source.generator())
 
     def step(self, state: MemoState, x: Tensor) -> Step:
@@ -66,19 +73,17 @@ class Memo(Method[MemoState]):
 
     def adapt_each(self, state: MemoState, x: Tensor) -> tuple[Tensor, Tensor]:
         """Give the logits (B, K) of the images, each after its own step, and the losses (B,) before it."""
-        weights = [*state.model.adapted().values()]
-        shape = size(x), self.updates * self.copies, NUMBERS
+        weights, shape = [*state.model.adapted().values()], (size(x), self.updates * self.copies, NUMBERS)
         numbers = part(torch.rand(shape, generator=state.generator, device=x.device, dtype=x.dtype))
         logits, losses = [], [x.new_zeros(0)]
         with alone():
             for start in range(0, len(x), TOGETHER):
-                several = slice(start, start + TOGETHER)
-                every = augmix(x[several], numbers[several], mirror=self.mirror)
-                for image, views in zip(x[several], every, strict=True):
+                images, drawn = x[start : start + TOGETHER], numbers[start : start + TOGETHER]
+                for image, views in zip(images, augmix(images, drawn, mirror=self.mirror), strict=True):
                     with brought_back(weights):
                         for some in views.unflatten(0, (self.updates, self.copies)):
                             with torch.enable_grad():
-                                loss = marginal_entropy(state.model(some))
+                                loss = entropy(state.model(some).log_softmax(dim=1).logsumexp(dim=0)[None]).squeeze(0)
                                 descend(state.optimizer, loss)
                         with torch.no_grad():
                             logits.append(state.model(image[None]))
@@ -92,8 +97,3 @@ class Memo(Method[MemoState]):
     def answer_passes(self) -> float:
         """See `passes`."""
         return self.updates * self.copies * (1 + backward_passes(self.params)) + 1
-
-
-def marginal_entropy(logits: Tensor) -> Tensor:
-    """Entropy of the mean of the predictions that logits (V, K) make."""
-    return entropy((logits.log_softmax(dim=1).logsumexp(dim=0) - math.log(len(logits)))[None]).squeeze(0)
