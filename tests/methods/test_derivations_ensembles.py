@@ -153,6 +153,28 @@ def test_roid_follows_the_formulas(mirror):
     assert not np.allclose(hand.mean, 0.2, atol=0.01)
 
 
+class Nesterov(Momentum):
+    """SGD that looks ahead along its momentum: v ← 0.9 v + g, θ ← θ − lr (g + 0.9 v)."""
+
+    def step(self, params, grads) -> None:
+        for name, g in grads.items():
+            self.v[name] = 0.9 * self.v.get(name, 0.0) + g
+            params[name] = params[name] - self.lr * (g + 0.9 * self.v[name])
+
+
+@pytest.mark.parametrize("method", ["roid", "cmf"])
+def test_sgd_is_nesterov_s(method):
+    """The published settings for ImageNet name SGD, and those of all data sets give it Nesterov's momentum."""
+    net = make_net()
+    adapter = steep.adapt(net, method, lr=LR, optimizer="sgd")
+    hand = HandRoid(net) if method == "roid" else HandCmf(net, 0.005)
+    hand.optimizer = Nesterov(LR)
+    for x in [*STREAM, STREAM[0][:17]]:  # the last batch is smaller
+        assert_close(adapter(x), corrected(hand.hand.logits(x)))
+        assert_close(adapter.last.loss, hand.update(x)[0])
+        assert_params(adapter.model, hand.hand)
+
+
 def test_roid_after_is_the_corrected_answer_of_the_new_weights():
     net = make_net()
     adapter, hand = steep.adapt(net, "roid", lr=LR, predict="after"), HandRoid(net)

@@ -16,7 +16,7 @@ from steep.core.constraints import Choice, Layers, Real, Switch, hyper
 from steep.core.layers import Params
 from steep.core.losses import entropy, soft_likelihood_ratio, symmetric_cross_entropy
 from steep.core.method import Look, Method, Moment, Need, Step, made_later
-from steep.core.optim import DescentState, average, copied, descend, make_optimizer
+from steep.core.optim import DescentState, adam, average, copied, descend, sgd
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Roid(Method[RoidState]):
     momentum: float = hyper(0.9, Real(least=0, most=1))  # of the mean prediction
     temperature: float = hyper(1 / 3, Real(above=0))  # τ
     mirror: bool = hyper(True, Switch())  # whether a view may be mirrored; not for digits and letters
-    optimizer: str = hyper("adam", Choice("adam", "sgd"), added_later=True)  # SGD: as published for ImageNet
+    optimizer: str = hyper("adam", Choice("adam", "sgd"), added_later=True)  # SGD: Nesterov's, published for ImageNet
     params: Params = hyper("norm", Layers())
     statistics: str = hyper("batch", Choice("batch", "source"))
 
@@ -56,7 +56,9 @@ class Roid(Method[RoidState]):
         """Batch statistics, Adam or SGD on the normalisation parameters."""
         model = source.prepare(self.params, self.statistics)
         origin = copied(model.adapted().values())
-        return RoidState(model, make_optimizer(self.optimizer, model, self.lr), origin, source.generator())
+        by_adam = self.optimizer == "adam"
+        optimizer = adam(model, self.lr) if by_adam else sgd(model, self.lr, momentum=0.9, nesterov=True)
+        return RoidState(model, optimizer, origin, source.generator())
 
     def step(self, state: RoidState, x: Tensor) -> Step:
         """One update of the weighted loss of images and views, then a step back towards the source weights."""
