@@ -326,6 +326,7 @@ def test_bad_input(weights, tmp_path, capsys):
         ({"--device": "toaster"}, "--device: expected one that works here"),
         ({"--save-weights": "w.pt"}, "--save-weights: expected a name ending in .safetensors"),
         ({"--model": "nowhere.py:make"}, "no file nowhere.py"),
+        ({"--size": "100000000"}, "size: expected 1 to 10,000 pixels, got 100000000"),
     ]
     for change, said in wrong:
         assert main(["predict", *(word for pair in ({**good, **change}).items() for word in pair)]) == 2

@@ -11,7 +11,7 @@ from steep.core.constraints import TABLE, TEXT, Choice, Constraint, Real, Switch
 from steep.core.settings import GUARDS
 from steep.core.views import VIEWS
 from steep.data import PROTOCOLS
-from steep.data.transform import INTERPOLATIONS
+from steep.data.transform import INTERPOLATIONS, LARGEST
 from steep.errors import InputError, unknown
 
 CHOICES = ("method", "shift", "severity", "seed", "setting", "source")  # what --only can choose by
@@ -93,7 +93,7 @@ COMMANDS: dict[str, Constraint] = {
     "delta": Real(above=0),
     "rounds": Whole(least=1),
     "pace": Real(above=0),
-    "size": Whole(least=1),
+    "size": Whole(least=1, most=LARGEST),
     "crop": Real(above=0, most=1),
     "interpolation": Choice(*INTERPOLATIONS),
     "channels": Whole(least=1),

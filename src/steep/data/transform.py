@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from steep.errors import InputError, unknown
 
+LARGEST = 10_000
+"""Pixels a side of what a picture is resized to: 300 MB as bytes."""
+
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 
 
@@ -22,8 +25,8 @@ class Transform:
     interpolation: str = "bilinear"  # all of them smooth where they make a picture smaller
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise InputError(f"size: expected 1 or more, got {self.size}")
+        if self.size is not None and not 1 <= self.size <= LARGEST:
+            raise InputError(f"size: expected 1 to {LARGEST:,} pixels, got {self.size}")
         if self.crop is not None and not 0 < self.crop <= 1:
             raise InputError(f"crop: expected a share of the picture, more than 0 and at most 1, got {self.crop}")
         if self.interpolation not in INTERPOLATIONS:

@@ -16,6 +16,7 @@ from steep.core.adapter import Adapter
 from steep.core.losses import energy
 from steep.core.method import Method
 from steep.data import to_device
+from steep.data.transform import Transform
 from steep.errors import DataError, InputError
 from steep.methods import SOURCE, adapt, make
 from steep.metrics import Detection, detection
@@ -164,6 +165,7 @@ def predict(
         raise InputError(f"batch_size: expected 1 or more, got {batch_size}")
     if seed < 0:
         raise InputError(f"seed: expected 0 or more, got {seed}")
+    Transform(size=size)  # refused before the memory for it is asked for
     adapter = adapt(model, make(method, setting, **(hyper or {})), seed=seed, device=device, **options)
     source = adapt(model, SOURCE, device=device)
     order = pictures.order(shuffle, seed)

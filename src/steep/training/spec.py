@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from steep import recipes
 from steep.core.constraints import TEXT, Choice, Kind, Real, Whole, constraints_of, hyper
+from steep.data.transform import LARGEST
 from steep.errors import InputError
 from steep.models.loading import is_outside, short_name
 
@@ -42,7 +43,7 @@ class TrainingSpec:
     data: str = hyper(MISSING, TEXT)  # a name in steep.data.NAMES
     train_split: str = hyper("train", TEXT)
     test_split: str = hyper("test", TEXT)
-    size: int | None = hyper(None, _COUNT)  # resize to size × size
+    size: int | None = hyper(None, Whole(least=1, most=LARGEST, optional=True))  # resize to size × size
     channels: int | None = hyper(None, _COUNT)  # 3 repeats the one plane of a grey set
     domain: str | None = hyper(None, Kind(str, "a text", optional=True))  # of a set with domains
     limit: int | None = hyper(None, _COUNT)  # only the first so many pictures of each split
@@ -62,7 +63,7 @@ class TrainingSpec:
     pad: int = hyper(0, Whole(least=0))  # rows and columns around a picture, of which a random crop keeps its old size
     border: Border = hyper("zeros", Choice("zeros", "reflect"))  # black, or the picture mirrored at its edge
     flip: bool = hyper(False, _SWITCH)  # mirror every second picture, at random
-    seed: int = hyper(0, Whole(least=0))
+    seed: int = hyper(0, Whole(least=0, most=2**63 - 1))
 
     precision: Precision = hyper("auto", Choice("auto", "bf16", "fp32"))  # auto: bf16 autocast on CUDA, else fp32
     channels_last: bool = hyper(True, _SWITCH)
