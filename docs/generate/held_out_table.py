@@ -11,26 +11,23 @@ ROWS = Path(__file__).parents[2] / "results/tried/infuse-held-out-cpu.jsonl"
 
 
 def table() -> str:
-    """A line for each trial, a column for each stream; the best of each is bold."""
-    values: dict[str, dict[str, list[float]]] = {}
-    images: dict[str, int] = {}
-    for row in read(ROWS):
-        spec = row["spec"]
-        stream = f"{spec['protocol'].replace('-', ' ')}, batches of {spec['batch_size']}"
-        values.setdefault(spec["label"], {}).setdefault(stream, []).append(100 * row["accuracy"])
-        images[spec["label"]] = images.get(spec["label"], 0) + row["n"]
-    streams = list(dict.fromkeys(stream for trial in values.values() for stream in trial))
-    best = {stream: max(statistics.mean(trial[stream]) for trial in values.values()) for stream in streams}
-    lines = ["| trial | " + " | ".join(streams) + " |", "|---|" + "---:|" * len(streams)]
-    for label, trial in values.items():
-        means = [statistics.mean(trial[stream]) for stream in streams]
-        cells = [
-            f"**{mean:.1f}**" if mean == best[s] else f"{mean:.1f}" for s, mean in zip(streams, means, strict=True)
-        ]
+    """A line for each trial, the best in the mean first; the best of each column is bold."""
+    rows = list(read(ROWS))
+    trials: dict[str, dict[str, float]] = {}
+    for row in rows:
+        trials.setdefault(row["spec"]["label"], {})[row["spec"]["shift"].replace("_", " ")] = 100 * row["accuracy"]
+    for trial in trials.values():
+        trial["mean"] = statistics.mean(trial.values())
+    columns = list(next(iter(trials.values())))
+    best = {column: max(trial[column] for trial in trials.values()) for column in columns}
+    lines = ["| trial | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    for label, trial in sorted(trials.items(), key=lambda item: -item[1]["mean"]):
+        cells = [f"**{trial[c]:.1f}**" if trial[c] == best[c] else f"{trial[c]:.1f}" for c in columns]
         lines.append(f"| {label.replace('-', ' ', 1)} | " + " | ".join(cells) + " |")
-    spec = row["spec"]
+    spec = rows[0]["spec"]
     note = (
-        f"Percent, mean over the four corruptions at severity {spec['severity']}; {spec['model']}, "
-        f"{spec['precision']}, one seed, {max(images.values()) // len(streams):,} images in each column."
+        f"Percent at severity {spec['severity']}, {rows[0]['n']} images of each corruption in batches of "
+        f"{spec['batch_size']}; {spec['model']}, {spec['precision']}, one seed, on a CPU: differences below two points "
+        "in a column say little."
     )
     return "\n".join([*lines, "", note])
