@@ -12,13 +12,13 @@ from steep.cli import main
 
 HOME = Path(__file__).parents[2] / "experiments"
 COUNTS = {
-    "auto": 135,  # 15 × 9 lines
+    "auto": 360,  # 15 × 24 lines
     "before-after": 165,
     "explain-cifar10": 225,  # 15 × (5 methods + 10 variants)
     "explain-cifar100": 55,  # 5 × (7 methods + 4 variants)
     "explain-gn": 165,  # 15 corruptions × 11 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
-    "search-infuse": 64,  # 4 × 16 settings
+    "search-infuse": 68,  # 4 × 17 settings
     "search-tea-fast": 156,  # 4 × 39 settings
 }
 
