@@ -26,7 +26,7 @@ _ABANDONED_SECONDS = 3600.0
 
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -41,11 +41,20 @@ def _sha256(path: Path, size: int, changed: int) -> str:
     return file_sha256(path)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read it. A pipe, which would wait for its writer, or a device, without an end, is an `OSError`."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    number, why = (errno.EISDIR, "Is a directory") if stat.S_ISDIR(kind) else (errno.EINVAL, "Not a regular file")
+    raise OSError(number, why, str(path))
+
+
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file at once; what is not a regular file, such as a pipe or a device, is an `OSError`."""
-    with path.open("rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    """Read a whole file at once, if it is a regular one."""
+    with open_regular(path) as file:
         return file.read()
 
 

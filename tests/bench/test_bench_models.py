@@ -91,7 +91,7 @@ def test_the_key_follows_the_weights_and_not_the_folder(factory, tmp_path):
 def test_weights_that_changed_since_the_plan_are_refused(factory, tmp_path):
     grid = small(model=factory)
     (tmp_path / "net.py").write_text(FACTORY.format(seed=4))
-    with pytest.raises(CheckpointError, match=r"weights of net.py:make: expected those with sha256"):
+    with pytest.raises(CheckpointError, match=r"weights of net.py:make: expected sha256"):
         one.run(grid.cells[0], grid.sources(None))
 
 

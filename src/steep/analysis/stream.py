@@ -32,7 +32,7 @@ from steep.core.losses import energy, entropy
 from steep.core.run.runner import REASONS
 from steep.core.run.watched import WAITING
 from steep.errors import DataError, InputError
-from steep.files import explained, make_folder
+from steep.files import explained, make_folder, read_bytes
 
 NUMBERS = ("energy_before", "energy_after", "energy_samples", "loss", "entropy", "used", "undone", "disagreement")
 
@@ -193,7 +193,7 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
     """Read the last run of a file as flat rows, one for each batch. A line that is still being written is left out."""
     file = Path(path)
     try:
-        content = file.read_bytes()
+        content = read_bytes(file)
     except OSError as error:
         raise DataError(
             f"{file}: expected a file that steep.analysis.stream.Recorder wrote ({error.strerror})"

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from steep import files
 from steep.bench.spec import SPEC, Shape, misfit
 from steep.errors import DataError, SteepError
+from steep.files import read_bytes
 from steep.metrics import Reliability
 
 Row: TypeAlias = dict[str, Any]
@@ -141,7 +142,7 @@ def read(store: str | Path) -> list[Row]:
     path = file_of(store)
     grids = read_grids(path)  # before the rows: a bench that ends just now has forgotten its grid, and has all rows
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise StoreError(f"{path}: no such store. Make one: steep bench RECIPE --store {store}") from None
     except OSError as error:

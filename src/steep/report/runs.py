@@ -10,7 +10,7 @@ from pathlib import Path
 from steep.bench.rows import Row, file_of
 from steep.bench.rows import read as read_rows
 from steep.errors import InputError
-from steep.files import file_sha256
+from steep.files import file_sha256, open_regular
 from steep.report.charts import read as read_flat
 from steep.report.words import plain
 
@@ -100,7 +100,7 @@ def _source(name: str, path: Path) -> Source:
 def _kind(path: Path) -> str:
     """Tell by its first row what a file holds: cells of a bench, an analysis, or what a training or a script wrote."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = json.loads(file.readline())
     except (OSError, ValueError):
         return "bench"  # what is wrong is said where rows of cells are read

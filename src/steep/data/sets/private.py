@@ -13,6 +13,7 @@ from steep.data.declaration import DataSet, Decoded
 from steep.data.picture_files import class_names, from_class_folders
 from steep.data.transform import Transform
 from steep.errors import DataError
+from steep.files import open_regular
 
 _SPLITS = ("train", "val", "test")
 
@@ -53,7 +54,7 @@ def _read_arrays(split: str, root: Path, how: Transform) -> Decoded:
 
 def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as bundle:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as bundle:
             for pair in (("images", "labels"), ("x", "y"), ("arr_0", "arr_1")):
                 if all(key in bundle for key in pair):
                     images, labels = (bundle[key] for key in pair)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from steep.bench.rows import grouped as by_key
 from steep.errors import InputError
+from steep.files import read_bytes
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -27,7 +28,7 @@ def read(path: str | Path) -> Rows:
     file = Path(path)
     file = file / "rows.jsonl" if file.is_dir() else file
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = read_bytes(file).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: expected rows of an analysis ({error}). Make some: steep analyze NAME") from error
     rows = []
