@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, grouped, some
-from steep.report.charts.style import altair, colour, finish, plot
+from steep.report.charts.rows import Rows, finite, grouped
+from steep.report.charts.style import Chart, Drawing, Parts, altair, colour, plot
 
 _COLUMNS, _SIDE = 2, 124
 _ERRORS = ("label", "n", "accuracy", "ece", "mce", "brier", "nll", "nonfinite", "shifts", "seeds")
 
 
-def tables(rows: Rows) -> dict[str, Rows]:
+def _tables(parts: Parts) -> dict[str, Rows]:
     """The bins of each method, in percent, and its errors."""
     bins = [
         {
@@ -23,23 +23,21 @@ def tables(rows: Rows) -> dict[str, Rows]:
             "accuracy_percent": 100 * row["accuracy"],
             "gap_points": 100 * (row["confidence"] - row["accuracy"]),
         }
-        for row in some(rows, "calibration")
-        if row["part"] == "bin" and row["n"]
+        for row in parts["bin"]
+        if row["n"]
     ]
-    return {"bins": bins, "errors": [{n: r[n] for n in _ERRORS} for r in some(rows, "calibration", "errors")]}
+    return {"bins": bins, "errors": [{name: row[name] for name in _ERRORS} for row in parts["errors"]]}
 
 
-def chart(rows: Rows, records: dict[str, Rows]) -> Any:
+def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     """One panel for each method, counts below it."""
-    alt = altair()
-    every, bins, errors = some(rows, "calibration", "errors"), records["bins"], records["errors"]
+    bins, errors, first = tables["bins"], tables["errors"], parts["errors"][0]
     most = max((row["n"] for row in bins), default=1)
     panels = [
         _panel([row for row in bins if row["label"] == one["label"]], one, most, index % _COLUMNS == 0)
         for index, one in enumerate(errors)
     ]
-    first = every[0]
-    uneven = len(grouped(every, "shift", "shifts", "seeds", "n")) > 1
+    uneven = len(grouped(parts["errors"], "shift", "shifts", "seeds", "n")) > 1
     shifts = first["shift"] if first["shifts"] <= 3 else f"{first['shifts']} shifts together"
     finer = f"; ECE, MCE: of {first['error_bins']} finer bins" if first.get("error_bins") else ""
     notes = [
@@ -48,13 +46,8 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         "methods were not run on the same sets: do not compare them" if uneven else "",
     ]
     each = "; ".join(f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in errors)
-    return finish(
-        alt.concat(*panels, columns=_COLUMNS, spacing=16),
-        every,
-        "Does confidence mean what it says?",
-        notes,
-        f"Reliability histograms of ten bins. {each}.",
-    )
+    whole = altair().concat(*panels, columns=_COLUMNS, spacing=16)
+    return whole, "Does confidence mean what it says?", notes, f"Reliability histograms of ten bins. {each}."
 
 
 def _panel(bins: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
@@ -111,3 +104,6 @@ def _percent(value: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.3f}" if finite({"v": value}, "v") else "NaN"
+
+
+CHART = Chart("calibration", "errors", _tables, _chart)

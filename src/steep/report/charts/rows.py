@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -70,17 +70,6 @@ def grouped(rows: Iterable[dict[str, Any]], *names: str) -> dict[tuple[Any, ...]
     return by_key(rows, lambda row: tuple(row.get(name) for name in names))
 
 
-def some(rows: Sequence[dict[str, Any]], analysis: str, part: str | None = None) -> Rows:
-    """Give the rows of one part, a severity that is none as 0; refuse no rows, and those of another analysis."""
-    strange = next((row.get("analysis") for row in rows if row.get("analysis") != analysis), analysis)
-    if strange != analysis:
-        raise InputError(f"chart {analysis}: expected rows of {analysis}, got some of {strange}")
-    of_part = [{**row, "severity": row.get("severity") or 0} for row in rows if part in (None, row.get("part"))]
-    if not of_part:
-        raise InputError(f"chart {analysis}: expected at least one row, got none. Run: steep analyze {analysis}")
-    return of_part
-
-
 def finite(row: dict[str, Any], *names: str) -> bool:
     """Tell whether every one of these is a number that can be drawn."""
     return all(isinstance(row.get(name), (int, float)) and math.isfinite(row[name]) for name in names)
@@ -91,6 +80,13 @@ def mean(rows: Iterable[dict[str, Any]], name: str) -> float:
     return statistics.fmean(float(row[name]) for row in rows)
 
 
-def means(rows: Rows, *names: str) -> dict[str, float]:
-    """Means of several."""
-    return {name: mean(rows, name) for name in names}
+def averaged(rows: Rows, by: Sequence[str], names: Collection[str], count: str, whole: int | None = None) -> Rows:
+    """Mean of numbers over the rows that are alike in `by`; `count` names how many those are.
+
+    Where they are not `whole`, there is none: a mean over a part of the shifts would be another thing.
+    """
+    return [
+        {**dict(zip(by, key, strict=True)), count: len(group), **{name: mean(group, name) for name in names}}
+        for key, group in grouped(rows, *by).items()
+        if whole in (None, len(group))
+    ]

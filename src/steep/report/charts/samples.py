@@ -4,55 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, grouped, means, some
-from steep.report.charts.style import altair, by_label, finish, plot, spoken
+from steep.report.charts.rows import Rows, averaged, finite, grouped
+from steep.report.charts.style import Chart, Drawing, Parts, altair, by_label, not_drawn, plot, spoken
 
 _DISTANCES = {"mean_distance": "of means", "covariance_distance": "of covariances"}
 _SIDE = 102  # of a panel; two stand side by side
 _SET = ("shift", "severity", "label")
+_BARS = (*_SET, "of", "n")
 _PARTS = {
-    "distance": (*_SET, "of", "n"),
+    "distance": (*_BARS, *_DISTANCES),
     "chain": (*_SET, "seed", "step", "energy", *_DISTANCES),
     "buffer": (*_SET, "seed", "batch", "travelled", "moved", "chains", *_DISTANCES),
 }
 
 
-def tables(rows: Rows) -> dict[str, Rows]:
+def _tables(parts: Parts) -> dict[str, Rows]:
     """Distances: of each model's samples, a mean over seeds; of chains over SGLD steps; of the buffer over batches."""
-    drawn = [row for row in some(rows, "samples") if finite(row, *_DISTANCES)]
-    records = {
-        part: [{name: row.get(name) for name in names} for row in drawn if row["part"] == part]
+    tables = {
+        part: [{name: row.get(name) for name in names} for row in parts[part] if finite(row, *_DISTANCES)]
         for part, names in _PARTS.items()
     }
     # bars of several seeds would stand on top of each other, and look like their sum
-    groups = grouped([row for row in drawn if row["part"] == "distance"], *_PARTS["distance"])
-    records["distance"] = [
-        {**dict(zip(_PARTS["distance"], key, strict=True)), "seeds": len(group), **means(group, *_DISTANCES)}
-        for key, group in groups.items()
-    ]
-    return records
+    return {**tables, "distance": averaged(tables["distance"], _BARS, _DISTANCES, "seeds")}
 
 
-def chart(rows: Rows, records: dict[str, Rows]) -> Any:
+def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     """For each shift: distances as bars, a mean over seeds, and over SGLD steps and batches as lines."""
-    every = some(rows, "samples", "distance")
-    labels = list(dict.fromkeys(row["label"] for row in every))
+    labels = list(dict.fromkeys(row["label"] for row in parts["distance"]))
     lines = []
-    for shift, severity in grouped(every, "shift", "severity"):
-        group = {
-            part: grouped(table, "shift", "severity").get((shift, severity), []) for part, table in records.items()
-        }
+    for shift, severity in grouped(parts["distance"], "shift", "severity"):
+        group = {part: grouped(table, "shift", "severity").get((shift, severity), []) for part, table in tables.items()}
         lines.append(_line(group, labels, spoken(shift) + (f", severity {severity}" if severity else "")))
-    gone = len([row for row in rows if row["part"] != "picture" and not finite(row, *_DISTANCES)])
-    notes = [
-        "root mean square over pixels, values in [0, 1]; smaller: more like the test images; real: as many test images",
-        f"{gone} values are not finite and not drawn" if gone else "",
-    ]
-    return finish(
+    gone = sum(part != "picture" and not finite(row, *_DISTANCES) for part, rows in parts.items() for row in rows)
+    smaller = "smaller: more like the test images; real: as many test images"
+    return (
         altair().vconcat(*lines, spacing=24),
-        every,
         "How far samples of each model are from the test images",
-        notes,
+        [f"root mean square over pixels, values in [0, 1]; {smaller}", not_drawn(gone)],
         f"Bars and lines of the distance of mean and covariance for {', '.join(labels)}.",
     )
 
@@ -94,3 +82,6 @@ def _line(group: dict[str, Rows], labels: list[str], shift: str) -> Any:
         )
         panels.append(drift.properties(title="The buffer's drift", width=_SIDE, height=_SIDE))
     return alt.concat(*panels, columns=2, spacing=18).properties(title=shift)
+
+
+CHART = Chart("samples", "distance", _tables, _chart)

@@ -4,39 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, grouped, mean, some
-from steep.report.charts.style import REAL, altair, by_family, family, finish, plot, spoken
+from steep.report.charts.rows import Rows, averaged, finite, grouped, mean
+from steep.report.charts.style import REAL, Chart, Drawing, Parts, altair, by_family, family, not_drawn, plot, spoken
 from steep.report.paper import in_order
 
 _ORDER = ("sgld_rate", "sgld_steps", "lr", "batch_size", "chains")
 
 
-def tables(rows: Rows) -> dict[str, Rows]:
+def _tables(parts: Parts) -> dict[str, Rows]:
     """Each shift by itself, a mean over seeds; the mean over shifts, at values every shift has; the source model."""
-    points = []
-    every = [row for row in some(rows, "sensitivity", "point") if finite(row, "value", "accuracy")]
-    for key, group in sorted(grouped(every, "parameter", "shift", "severity", "value").items()):
+    points: Rows = []
+    known = [row for row in parts["point"] if finite(row, "value", "accuracy")]
+    for key, group in sorted(grouped(known, "parameter", "shift", "severity", "value").items()):
         parameter, shift, severity, value = key
         about = {"parameter": parameter, "shift": shift, "severity": severity, "family": family(shift), "value": value}
         usual = any(row["usual"] for row in group)
         points.append({**about, "usual": usual, "seeds": len(group), "accuracy_percent": 100 * mean(group, "accuracy")})
-    averages = []
-    for (parameter,), same in grouped(points, "parameter").items():
-        for (value,), group in sorted(grouped(same, "value").items()):
-            if len(group) == len(grouped(same, "shift", "severity")):  # of a part of them it would be another thing
-                about = {"parameter": parameter, "value": value, "usual": group[0]["usual"], "shifts": len(group)}
-                averages.append({**about, "accuracy_percent": mean(group, "accuracy_percent")})
+    means: Rows = []
+    for same in grouped(points, "parameter").values():
+        by_value, shifts = sorted(same, key=lambda point: point["value"]), len(grouped(same, "shift", "severity"))
+        means += averaged(by_value, ("parameter", "value", "usual"), ["accuracy_percent"], "shifts", shifts)
     source = [
         {"shift": row["shift"], "severity": row["severity"], "accuracy_percent": 100 * row["accuracy"]}
-        for row in some(rows, "sensitivity")
-        if row["part"] == "source"
+        for row in parts["source"]
     ]
-    return {"points": points, "mean": averages, "source": source}
+    return {"points": points, "mean": means, "source": source}
 
 
-def chart(rows: Rows, records: dict[str, Rows]) -> Any:
+def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     """A panel for each parameter: a line for each corruption, a thick one for their mean, a dot on the usual value."""
-    every, points, averages = some(rows, "sensitivity", "point"), records["points"], records["mean"]
+    every, points, averages, source = parts["point"], tables["points"], tables["mean"], tables["source"]
     colour, _ = by_family(points, "corruption")
     names = {point["parameter"] for point in points}
     of_points, of_averages = grouped(points, "parameter"), grouped(averages, "parameter")
@@ -47,17 +44,14 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
     shifts = in_order(point["shift"] for point in points)
     partial = sorted(set(grouped(points, "parameter", "value")) - set(grouped(averages, "parameter", "value")))
     without = ", ".join(f"{spoken(name)} {value:g}" for name, value in partial)
-    gone = len([row for row in every if not finite(row, "value", "accuracy")])
-    source = records["source"]
     notes = [
         f"method: {every[0]['label']}; black: mean over {len(shifts)} corruptions; ring: the usual value",
         f"not run for every corruption, so without a mean: {without}" if partial else "",
-        f"{gone} runs are not finite and not drawn" if gone else "",
+        not_drawn(sum(not finite(row, "value", "accuracy") for row in every), "runs"),
         f"source model: {mean(source, 'accuracy_percent'):.1f} % mean accuracy" if source else "",
     ]
-    return finish(
+    return (
         altair().concat(*panels, columns=2, spacing=16),
-        every,
         "Accuracy against each hyper-parameter",
         notes,
         f"Accuracy against {', '.join(map(spoken, sorted(names)))} for {', '.join(map(spoken, shifts))}.",
@@ -80,3 +74,6 @@ def _panel(points: Rows, averages: Rows, colour: Any) -> Any:
         plot("point", [point for point in averages if point["usual"]], ring, tip, **both),
     ]
     return alt.layer(*layers).properties(title=name, width=140, height=160)
+
+
+CHART = Chart("sensitivity", "point", _tables, _chart)

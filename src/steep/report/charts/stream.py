@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, mean, some
-from steep.report.charts.style import AMBER, BLUE, GREEN, GREY, REAL, RED, altair, finish, plot
+from steep.report.charts.rows import Rows, finite, mean
+from steep.report.charts.style import AMBER, BLUE, GREEN, GREY, REAL, RED, Chart, Drawing, Parts, altair, plot
 
 MOST_POINTS = 200
 """More batches than this are drawn as means of neighbours."""
@@ -19,12 +19,13 @@ _LINES = {
     "entropy": ("entropy", GREEN),
     "disagreement": ("unlike the source model", REAL),
 }
+_DASHES = [[1, 0], [6, 3], [2, 2]]
 _CLASSES = {"classes": "answered class", "source_classes": "source model's answer"}
 
 
-def tables(rows: Rows) -> dict[str, Rows]:
+def _tables(parts: Parts) -> dict[str, Rows]:
     """Means over neighbouring batches, the share of each class in them, and what the guard did."""
-    every = some(rows, "stream", "batch")
+    every = parts["batch"]
     width = math.ceil(len(every) / MOST_POINTS)
     numbers, classes, events = [], [], []
     for start in range(0, len(every), width):
@@ -41,26 +42,22 @@ def tables(rows: Rows) -> dict[str, Rows]:
                 for k, count in enumerate(counts)
                 if whole
             ]
-    before = 0
-    for row in every:
+    for before, row in zip([0, *(row["undone"] for row in every)], every, strict=False):
         why = row.get("skipped") or ("step undone" if row["undone"] > before else row.get("note"))
         if why and not row.get("waiting"):
             events.append({"batch": row["batch"], "undone": row["undone"], "why": why})
-        before = row["undone"]
     return {"numbers": numbers, "classes": classes, "events": events}
 
 
-def chart(rows: Rows, records: dict[str, Rows]) -> Any:
+def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     """Panels over the batches: energies, entropy, where the source model is known how often it disagrees, classes."""
-    alt = altair()
-    every, events = some(rows, "stream", "batch"), records["events"]
+    alt, every, events = altair(), parts["batch"], tables["events"]
     span = alt.Scale(domain=[1, max(row["batch"] for row in every) + 1], nice=False)
 
     def lines(names: tuple[str, ...], title: str, height: int) -> Any:
-        kinds = [_LINES[name] for name in names]
-        group = [row for row in records["numbers"] if row["of"] in dict(kinds)]
-        there = [(kind, colour) for kind, colour in kinds if any(row["of"] == kind for row in group)]
-        domain = [kind for kind, _ in there]
+        colours = dict(_LINES[name] for name in names)
+        group = [row for row in tables["numbers"] if row["of"] in colours]
+        domain = [kind for kind in colours if any(row["of"] == kind for row in group)]
         layers = [
             plot(
                 "line",
@@ -69,10 +66,8 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
                 "of:N, batch:Q, batch_end:Q, value:Q .4g",
                 x=alt.X("batch:Q", title=None, scale=span).axis(labels=False, grid=False),
                 y=alt.Y("value:Q", title=title).scale(zero=False),
-                color=alt.Color("of:N", title=None).scale(domain=domain, range=[colour for _, colour in there]),
-                strokeDash=alt.StrokeDash("of:N", title=None).scale(
-                    domain=domain, range=[[1, 0], [6, 3], [2, 2]][: len(there)]
-                ),
+                color=alt.Color("of:N", title=None).scale(domain=domain, range=[colours[kind] for kind in domain]),
+                strokeDash=alt.StrokeDash("of:N", title=None).scale(domain=domain, range=_DASHES[: len(domain)]),
             )
         ]
         if events:
@@ -83,7 +78,7 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
     def heat(name: str) -> Any:
         return plot(
             "rect",
-            [row for row in records["classes"] if row["of"] == name],
+            [row for row in tables["classes"] if row["of"] == name],
             tip="class:O, batch:Q, batch_end:Q, count:Q, share_percent:Q .1f",
             x=alt.X("batch:Q", title="batch", scale=span).axis(tickMinStep=1, format="d"),
             x2="batch_end:Q",
@@ -92,23 +87,23 @@ def chart(rows: Rows, records: dict[str, Rows]) -> Any:
         ).properties(width=330, height=min(240, max(90, 12 * len(every[0]["classes"]))))
 
     known = any(finite(row, "disagreement") for row in every)
-    parts = [
+    panels = [
         lines(("energy_before", "energy_after", "energy_samples"), "energy (nats)", 140),
         lines(("entropy", "loss"), "entropy, loss (nats)", 110),
         *([lines(("disagreement",), "share of images", 70)] if known else []),
         *(heat(name) for name in (_CLASSES if known else ["classes"])),
     ]
     images, undone = sum(row["n"] for row in every), every[-1]["undone"]
-    notes = [
-        f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone",
-        f"dashed red: {len(events)} batches that the guard skipped, undid or brought the model back at"
-        if events
-        else "",
-    ]
-    return finish(
-        alt.vconcat(*parts, spacing=10).resolve_scale(color="independent", strokeDash="independent"),
-        every,
+    dashed = f"dashed red: {len(events)} batches that the guard skipped, undid or brought the model back at"
+    return (
+        alt.vconcat(*panels, spacing=10).resolve_scale(color="independent", strokeDash="independent"),
         "One run, batch by batch",
-        notes,
+        [
+            f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone",
+            dashed if events else "",
+        ],
         "Over batches: energy of test images and samples, entropy, loss; a heat map of answered classes.",
     )
+
+
+CHART = Chart("stream", "batch", _tables, _chart)

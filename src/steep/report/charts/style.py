@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
 
 from steep.errors import InputError, install_extra
 from steep.methods import METHODS, look_of
-from steep.report.charts.rows import Rows
+from steep.report.charts.rows import Rows, figures
 from steep.report.words import short
+
+Parts: TypeAlias = defaultdict[str | None, Rows]  # rows of an analysis by their part
+Drawing: TypeAlias = tuple[Any, str, Sequence[str], str]  # the chart, its title, its notes and what it shows in words
 
 COLOURS = {name: look_of(name).colour for name in METHODS}
 """The colour of each method in every chart, as its class declares it: colour-blind readers tell them apart."""
@@ -145,18 +150,59 @@ def plot(mark: str, records: Rows | None, look: dict[str, Any] | None = None, ti
     return chart.encode(tooltip=tips) if tips else chart
 
 
-def finish(chart: Any, rows: Rows, title: str, notes: Sequence[str], description: str) -> Any:
-    """Title a chart with what it shows, on what it was measured and what is missing; describe it in words."""
-    first = rows[0]
-    what = [str(first[name]) for name in ("data", "model") if first.get(name)]
-    if first.get("source"):
-        what[0] += f" trained on {first['source']}"
-    made = [(first.get("when") or "")[:10], f"steep {first['steep']}" if first.get("steep") else ""]
-    made += [f"commit {short(first['commit'])}" if first.get("commit") else ""]
-    few = f"first {first['limit']} images of each set" if first.get("limit") else ""
-    run, device = (
-        f"{word} {first[name]}" if first.get(name) else "" for word, name in (("run", "run"), ("on", "device"))
-    )
-    line = " · ".join(filter(None, (run, ", ".join(what), few, device, *made)))
-    head = {"text": title, "subtitle": [*filter(None, notes), line], "frame": "bounds", "fontSize": 16}
-    return chart.properties(title=head, description=f"{title}. {description}")
+@dataclass(frozen=True)
+class Chart:
+    """The chart of one analysis: from rows, by their part, to tables, and from both to a drawing."""
+
+    analysis: str
+    main: str  # the part without which there is no chart; its rows say what was run
+    collect: Callable[[Parts], dict[str, Rows]]
+    draw: Callable[[Parts, dict[str, Rows]], Drawing]
+
+    def tables(self, rows: Rows) -> dict[str, Rows]:
+        """Give the numbers behind the chart, as tables by name."""
+        return self.collect(self._parts(rows))
+
+    def __call__(self, rows: Rows) -> Any:
+        """Draw rows with Altair, several figures one below the other."""
+        drawn = [self._drawn(self._parts(group)) for group in list(figures(rows).values()) or [rows]]
+        if len(drawn) == 1:
+            return drawn[0].configure(**theme())
+        whole = altair().vconcat(*drawn, spacing=48)
+        return whole.resolve_scale(color="independent", shape="independent").configure(**theme())
+
+    def _parts(self, rows: Rows) -> Parts:
+        """Part the rows, a severity that is none as 0; refuse those of another analysis, and rows that are too few."""
+        parts, name = Parts(list), self.analysis
+        for row in rows:
+            if row.get("analysis") != name:
+                raise InputError(f"chart {name}: expected rows of {name}, got some of {row.get('analysis')}")
+            parts[row.get("part")].append({**row, "severity": row.get("severity") or 0})
+        if not parts[self.main]:
+            raise InputError(f"chart {name}: expected at least one row, got none. Run: steep analyze {name}")
+        return parts
+
+    def _drawn(self, parts: Parts) -> Any:
+        """Title a drawing with what it shows, on what it was measured and what is missing; describe it in words."""
+        chart, title, notes, description = self.draw(parts, self.collect(parts))
+        first = parts[self.main][0]
+        what = [str(first[name]) for name in ("data", "model") if first.get(name)]
+        if first.get("source"):
+            what[0] += f" trained on {first['source']}"
+        known = (
+            ("run {}", first.get("run")),
+            ("{}", ", ".join(what)),
+            ("first {} images of each set", first.get("limit")),
+            ("on {}", first.get("device")),
+            ("{}", (first.get("when") or "")[:10]),
+            ("steep {}", first.get("steep")),
+            ("commit {}", first.get("commit") and short(first["commit"])),
+        )
+        line = " · ".join(form.format(value) for form, value in known if value)
+        head = {"text": title, "subtitle": [*filter(None, notes), line], "frame": "bounds", "fontSize": 16}
+        return chart.properties(title=head, description=f"{title}. {description}")
+
+
+def not_drawn(count: int, what: str = "values") -> str:
+    """Note how many of what is not a number; nothing where all are."""
+    return f"{count} {what} are not finite and not drawn" if count else ""
