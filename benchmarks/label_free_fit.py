@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steep.comparing.signs import NAMES
+from steep.comparing.estimate import SIGNS
 
 LEVEL, MOST_WRONG, RIDGE = 0.9, 0.05, 1e-4
 Row = dict[str, Any]
@@ -31,7 +31,7 @@ def read(files: Sequence[Path]) -> list[Row]:
 
 
 def differences(rows: Sequence[Row]) -> Numbers:
-    return np.array([[row["signs"][name] - row["signs_source"][name] for name in NAMES] for row in rows])
+    return np.array([[row["signs"][name] - row["signs_source"][name] for name in SIGNS] for row in rows])
 
 
 def gains(rows: Sequence[Row]) -> Numbers:
@@ -54,7 +54,7 @@ def source(row: Row) -> str:
 
 def weights(rows: Sequence[Row]) -> Numbers:
     x, w = differences(rows), balance(rows)
-    return np.linalg.solve((x.T * w) @ x + RIDGE * np.eye(len(NAMES)), (x.T * w) @ gains(rows))
+    return np.linalg.solve((x.T * w) @ x + RIDGE * np.eye(len(SIGNS)), (x.T * w) @ gains(rows))
 
 
 def accuracy_weights(rows: Sequence[Row]) -> Numbers:
@@ -66,7 +66,7 @@ def accuracy_weights(rows: Sequence[Row]) -> Numbers:
 
 
 def with_constant(rows: Sequence[Row], whose: str) -> Numbers:
-    return np.array([[*(row[whose][name] for name in NAMES[:3]), 1.0] for row in rows])
+    return np.array([[*(row[whose][name] for name in SIGNS[:3]), 1.0] for row in rows])
 
 
 def estimates(rows: Sequence[Row], fitted: Numbers) -> Numbers:
@@ -114,10 +114,10 @@ def main() -> None:
         f"level = {LEVEL}",
         "",
         "[gain]  # points for each point that a sign differs from the source model's",
-        *(f"{name} = {value:.3f}" for name, value in zip(NAMES, fitted, strict=True)),
+        *(f"{name} = {value:.3f}" for name, value in zip(SIGNS, fitted, strict=True)),
         "",
         "[accuracy]  # points for each point of a sign",
-        *(f"{name} = {value:.3f}" for name, value in zip(NAMES[:3], accuracy, strict=True)),
+        *(f"{name} = {value:.3f}" for name, value in zip(SIGNS[:3], accuracy, strict=True)),
     ]
     asked.write.write_text("\n".join(text) + "\n", encoding="utf-8")
     print("\n".join(text))

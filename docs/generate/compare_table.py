@@ -14,8 +14,7 @@ HOME = Path(__file__).parents[2]
 sys.path.insert(0, str(HOME))
 
 from benchmarks import label_free_fit as fit  # noqa: E402
-from steep.comparing.estimate import HARMING, HELPING, Estimate, estimated_gain, fitted  # noqa: E402
-from steep.comparing.signs import NAMES  # noqa: E402
+from steep.comparing.estimate import HARMING, HELPING, SIGNS, Estimate, estimated_gain, fitted  # noqa: E402
 
 MEANING = {
     "doubt": "entropy of an answer",
@@ -39,7 +38,7 @@ def estimate(row: fit.Row) -> Estimate:
 def weights() -> str:
     """The fitted formula."""
     lines = ["| sign | what it is | weight |", "|---|---|---:|"]
-    lines += [f"| {name.replace('_', ' ')} | {MEANING[name]} | {fitted()['gain'][name]:+.2f} |" for name in NAMES]
+    lines += [f"| {name.replace('_', ' ')} | {MEANING[name]} | {fitted()['gain'][name]:+.2f} |" for name in SIGNS]
     return "\n".join(lines).replace("-", "−").replace("|−−−|−−−|−−−:|", "|---|---|---:|")
 
 

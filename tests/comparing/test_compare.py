@@ -13,8 +13,7 @@ from scipy import stats
 import steep
 from nets import images, net
 from steep.comparing.compare import Comparison, Row, _accuracy, _measured
-from steep.comparing.estimate import estimated_gain
-from steep.comparing.signs import Signs
+from steep.comparing.estimate import Signs, estimated_gain
 from steep.errors import InputError, UnknownNameError
 
 compare_module = importlib.import_module("steep.comparing.compare")  # the package has a function of that name

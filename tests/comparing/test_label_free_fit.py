@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import label_free_fit as fit
-from steep.comparing.estimate import estimated_gain, fitted
-from steep.comparing.signs import NAMES
+from steep.comparing.estimate import SIGNS, estimated_gain, fitted
 
 HOME = Path(__file__).parents[2]
 TRUE = np.array([-0.4, 0.8, 1.5, -0.5])
@@ -23,8 +22,8 @@ def made_rows(n: int, seed: int, noise: float = 0.1) -> list[fit.Row]:
     for _ in range(n):
         difference, changed = draw.normal(size=4) * 0.05, draw.uniform(0.2, 0.9)
         gain = float(np.clip(difference @ TRUE + noise * np.sqrt(changed) * draw.normal(), -changed, changed))
-        signs = dict(zip(NAMES, 0.5 + difference, strict=True))
-        before = dict.fromkeys(NAMES, 0.5)
+        signs = dict(zip(SIGNS, 0.5 + difference, strict=True))
+        before = dict.fromkeys(SIGNS, 0.5)
         rows.append(
             {
                 "model": str(draw.choice(["one", "two", "three"])), "data": "made", "changed": changed,
@@ -58,7 +57,7 @@ def test_harmful_cases_that_look_helpful_widen_the_interval() -> None:
 def test_the_shipped_numbers_are_those_of_the_committed_rows() -> None:
     table = fitted()
     rows = [row for row in fit.read([HOME / "results" / name for name in table["rows"]]) if row["part"] == "fit"]
-    assert [table["gain"][name] for name in NAMES] == pytest.approx(fit.weights(rows), abs=6e-4)
+    assert [table["gain"][name] for name in SIGNS] == pytest.approx(fit.weights(rows), abs=6e-4)
     assert table["interval"] == pytest.approx(fit.interval(rows), abs=6e-4)
     assert {shift for row in rows for shift, _ in row["shifts"]} <= {*EXTRA, "clean"}
 

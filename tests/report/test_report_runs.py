@@ -17,8 +17,8 @@ from steep.bench.rows import StoreError, encode
 from steep.cli import main
 from steep.errors import InputError
 from steep.report import page as page_module
+from steep.report.charts.samples import grids
 from steep.report.page import html
-from steep.report.pictures import grids
 from steep.report.runs import read
 from steep.report.tables import build
 

@@ -13,12 +13,12 @@ from typing import Any
 from steep.bench.rows import Row
 from steep.files import write_bytes
 from steep.methods import SOURCE
+from steep.report.charts.samples import is_png, place_of, where_of
 from steep.report.charts.style import titled
 from steep.report.export import file_name, free, render
 from steep.report.figures import Figure, of
 from steep.report.formats import in_markdown, pipes
 from steep.report.paper import SUBJECT
-from steep.report.pictures import is_png, place_of, where_of
 from steep.report.tables import Table
 from steep.report.words import number, slug
 

@@ -44,15 +44,14 @@ class Calibration(Analysis):
 
     def summary(self, rows: Sequence[Row]) -> list[str]:
         """Print the errors of each method; errors on other sets are no comparison."""
-        errors = [row for row in rows if row["part"] == "errors"]
-        sets = {(row["shift"], row["severity"], row["shifts"], row["seeds"]) for row in errors}
+        methods = [(name, row) for name, line in lines(rows, "errors") for row in line]
+        sets = {(row["shift"], row["severity"], row["shifts"], row["seeds"]) for _, row in methods}
         apart = ["methods were not run on the same sets: do not compare them"] if len(sets) > 1 else []
         return apart + [
             f"{name}: ECE {row['ece']:.2%}, MCE {row['mce']:.2%}, Brier {row['brier']:.4f}, NLL {row['nll']:.4f}, "
             f"accuracy {row['accuracy']:.2%} over {row['n']:,} answers"
             + (f"; {row['nonfinite']} answers are not finite" if row["nonfinite"] else "")
-            for name, line in lines(errors)
-            for row in line
+            for name, row in methods
         ]
 
 

@@ -101,17 +101,18 @@ class MeasuringAnalysis(Analysis):
         """Measure one cell; what comes of it is stored."""
 
 
-def lines(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Part flat rows into lines: one method of one model on one data set. Names say the latter where there are several.
+def lines(rows: Sequence[Row], part: str | None = None) -> list[tuple[str, list[Row]]]:
+    """Group flat rows (of one part) by line: a method of one model on one data set, named where there are several.
 
     >>> [name for name, _ in lines([{"label": "tea", "data": "mnist"}, {"label": "tea", "data": "cifar10"}])]
     ['tea on mnist', 'tea on cifar10']
     """
     names = ("data", "source", *MODEL, "limit", "size")
-    parted = grouped(rows, lambda row: (row["label"], *(row.get(name) for name in names)))
-    if len({key[1:] for key in parted}) < 2:
-        return [(key[0], line) for key, line in parted.items()]
-    return [(f"{key[0]} on {', '.join(str(word) for word in key[1:4] if word)}", line) for key, line in parted.items()]
+    rows = [row for row in rows if part in (None, row["part"])]
+    groups = grouped(rows, lambda row: (row["label"], *(row.get(name) for name in names)))
+    several = len({key[1:] for key in groups}) > 1
+    where = {key: f" on {', '.join(str(word) for word in key[1:4] if word)}" if several else "" for key in groups}
+    return [(key[0] + where[key], line) for key, line in groups.items()]
 
 
 def images_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -132,14 +133,13 @@ def run(
     progress: Progress | None = None,
 ) -> Outcome:
     """Run what is missing. An analysis of bench rows runs as a bench; others measure more, cell by cell."""
-    if not isinstance(analysis, MeasuringAnalysis):
-        return local.run(cells, store, sources=sources, device=device, progress=progress)
-    options = resolve(analysis, options or {})
-    for cell in cells:
-        if cell.key() in store:
-            _refuse_others(analysis, store[cell.key()], options, store.path)
-
-    run_cell = partial(_measure, analysis, folder=folder, options=options)
+    run_cell = None
+    if isinstance(analysis, MeasuringAnalysis):
+        options = resolve(analysis, options or {})
+        run_cell = partial(_measure, analysis, folder=folder, options=options)
+        for cell in cells:
+            if cell.key() in store:
+                _refuse_others(analysis, store[cell.key()], options, store.path)
     return local.run(cells, store, sources=sources, device=device, progress=progress, run_cell=run_cell)
 
 

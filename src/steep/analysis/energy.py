@@ -56,10 +56,10 @@ class EnergyError(MeasuringAnalysis):
     def summary(self, rows: Sequence[Row]) -> list[str]:
         """Say how closely loss follows energy over the shifts."""
         sentences = []
-        for name, line in lines([row for row in rows if row["part"] == "shift"]):
+        for name, line in lines(rows, "shift"):
             rank = spearman([row["energy"] for row in line], [row["loss"] for row in line])
-            over = f"over {len(line)} shifts"
-            sentences.append(f"{name}: rank correlation of mean energy and mean loss {rank:.2f} {over}")
+            rank_of = f"rank correlation of mean energy and mean loss {rank:.2f} over {len(line)} shifts"
+            sentences.append(f"{name}: {rank_of}")
         return sentences
 
 
@@ -74,14 +74,10 @@ def groups(logits: Tensor, labels: Tensor, width: float) -> list[dict[str, float
     good = logits.isfinite().all(dim=1)
     logits, labels = logits[good], labels[good]
     place = (energy(logits).double() / width).floor().long()
-    wrong = logits.argmax(dim=1) != labels
-    counts = []
-    for k in sorted(set(place.tolist())):
-        here = place == k
-        counts.append(
-            {"low": k * width, "high": (k + 1) * width, "n": int(here.sum()), "wrong": int(wrong[here].sum())}
-        )
-    return counts
+    every, group, counts = np.unique(place.numpy(), return_inverse=True, return_counts=True)
+    wrong = np.bincount(group[(logits.argmax(dim=1) != labels).numpy()], minlength=len(every))
+    columns = zip(every.tolist(), counts.tolist(), wrong.tolist(), strict=True)
+    return [{"low": k * width, "high": (k + 1) * width, "n": n, "wrong": w} for k, n, w in columns]
 
 
 class EnergySteps(MeasuringAnalysis):
@@ -125,12 +121,12 @@ class EnergySteps(MeasuringAnalysis):
         """Say where each method's curve begins and ends, as means over the shifts."""
         sentences = []
         for name, line in lines(rows):
-            ends = {}
-            for step in (0, max(row["step"] for row in line)):
+            ends = []
+            for step in sorted({0, max(row["step"] for row in line)}):
                 end = [row for row in line if row["step"] == step]
                 energy, loss, accuracy = (fmean(row[key] for row in end) for key in ("energy", "loss", "accuracy"))
-                ends[step] = f"energy {energy:.2f}, loss {loss:.3f}, accuracy {accuracy:.1%} after {step} steps"
-            sentences.append(f"{name}: {'; '.join(ends.values())}")
+                ends.append(f"energy {energy:.2f}, loss {loss:.3f}, accuracy {accuracy:.1%} after {step} steps")
+            sentences.append(f"{name}: {'; '.join(ends)}")
         return sentences
 
 
@@ -153,37 +149,31 @@ class EnergySeverity(Analysis):
             source = sources.get(images_of(row["spec"]))
             values = {name: row[name] for name in ("n", "accuracy", "energy_before", "energy_after")}
             values["energy_reduction"] = row["energy_before"] - row["energy_after"]
-            values["accuracy_source"] = source
-            values["gain"] = None if source is None else row["accuracy"] - source
+            values |= {"accuracy_source": source, "gain": None if source is None else row["accuracy"] - source}
             points.append(self.flat(row, part="point", **values))
         correlations = []
         for _, line in lines(points):
             about = {name: value for name, value in line[0].items() if name not in values}
             for shift in (EVERYTHING, *dict.fromkeys(row["shift"] for row in line)):
-                rank, pairs = _correlation([row for row in line if shift in (EVERYTHING, row["shift"])])
+                same = [row for row in line if shift in (EVERYTHING, row["shift"])]
+                known = [row for row in same if row["gain"] is not None and math.isfinite(row["energy_reduction"])]
+                rank = spearman([row["energy_reduction"] for row in known], [row["gain"] for row in known])
                 of = {"part": "correlation", "shift": shift, "severity": None, "seed": None}
-                correlations.append({**about, **of, "spearman": rank, "pairs": pairs})
+                correlations.append({**about, **of, "spearman": rank, "pairs": len(known)})
         return points + correlations
 
     def summary(self, rows: Sequence[Row]) -> list[str]:
         """Print the rank correlations, and what is missing for them."""
         sentences = []
-        for name, line in lines([row for row in rows if row["part"] == "correlation"]):
+        for name, line in lines(rows, "correlation"):
             for row in line:
                 if row["shift"] == EVERYTHING or row["pairs"] >= 3:
                     shifts = "all shifts" if row["shift"] == EVERYTHING else row["shift"]
                     rank = f"{row['spearman']:.2f} over {row['pairs']} points"
                     sentences.append(f"{name}, {shifts}: rank correlation of energy reduction and accuracy gain {rank}")
-        alone = sum(row["part"] == "point" and row["gain"] is None for row in rows)
-        if alone:
+        if alone := sum(row["part"] == "point" and row["gain"] is None for row in rows):
             sentences.append(f"{alone} cells have no source model on the same images: no gain is known for them")
         return sentences
-
-
-def _correlation(points: Sequence[Row]) -> tuple[float, int]:
-    """Correlate reduction and gain where both are known: (the rank correlation, over how many points)."""
-    known = [row for row in points if row["gain"] is not None and math.isfinite(row["energy_reduction"])]
-    return spearman([row["energy_reduction"] for row in known], [row["gain"] for row in known]), len(known)
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:

@@ -45,7 +45,7 @@ class Sensitivity(Analysis):
 
     def summary(self, rows: Sequence[Row]) -> list[str]:
         """Say, for each parameter, where the mean accuracy is best and worst, over the shifts that every value has."""
-        parted = lines([row for row in rows if row["part"] == "point"])
+        parted = lines(rows, "point")
         return [
             f"{name}, {sentence}" if len(parted) > 1 else sentence
             for name, points in parted

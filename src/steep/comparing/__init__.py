@@ -1,7 +1,6 @@
 """Comparing: does adapting help on these images? Several methods on the same stream, with labels or without."""
 
 from steep.comparing.compare import Comparison, Row, compare
-from steep.comparing.estimate import Estimate, estimated_gain
-from steep.comparing.signs import Signs
+from steep.comparing.estimate import Estimate, Signs, estimated_gain
 
 __all__ = ["Comparison", "Estimate", "Row", "Signs", "compare", "estimated_gain"]

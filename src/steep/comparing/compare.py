@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steep.comparing.estimate import HARMING, HELPING, UNSURE, Estimate, estimated_accuracy, estimated_gain
-from steep.comparing.signs import Signs
+from steep.comparing.estimate import HARMING, HELPING, UNSURE, Estimate, Signs, estimated_accuracy, estimated_gain
 from steep.core.adapter import Adapter
 from steep.core.method import Method
 from steep.core.views import mirror, shift

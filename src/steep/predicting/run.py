@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,11 +21,19 @@ from steep.data.transform import Transform
 from steep.errors import DataError, InputError
 from steep.methods import SOURCE, adapt, make
 from steep.metrics import Detection, detection
+from steep.models import loading
+from steep.models.loading import LoadedModel
 from steep.predicting.batch_size import fitting
 from steep.predicting.pictures import Pictures
 from steep.predicting.table import Row
+from steep.training.weights import weights_file
 
 MOST_PICTURES = 10_000  # a variance over so many is right to about a hundredth; reading more again would take hours
+
+
+def load_model(name: str, *, weights: str | os.PathLike[str] | None = None, **options: Any) -> LoadedModel:
+    """Load a model as `steep.models.loading.load_model` does; `weights` may also be a name, as the bench finds them."""
+    return loading.load_model(name, weights=None if weights is None else weights_file(weights), **options)
 
 
 @dataclass(eq=False)
