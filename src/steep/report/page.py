@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, NamedTuple, TypeAlias
@@ -62,13 +62,7 @@ def html(
 ) -> str:
     """Write the page of some tables, for a browser, wide or narrow, light or dark, or for paper.
 
-    Args:
-        tables: as `tables.build` makes them.
-        title: the page's.
-        sources: the files the rows came from.
-        analyses: flat rows of `steep analyze`, drawn by `report.charts`.
-        notes: what a reader has to know about the runs as a whole.
-        pictures: rows of example images, as (name, PNG in base64).
+    `analyses` are flat rows of `steep analyze`, `pictures` rows of example images as (name, PNG in base64).
 
     >>> html([], "a <b> run").count("a &lt;b&gt; run")
     2
@@ -80,20 +74,23 @@ def html(
     rows = [row for group in groups for row in group["tables"][0].rows]
     scripts = [*([vega()] if specs else []), _asset("page.js")]
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    template = _environment().get_template("page.html")
-    return template.render(
-        title=title,
-        groups=groups,
-        analyses=further,
-        facts=facts(rows, analyses),
-        notes=notes,
-        strips=[(name, png) for name, png in pictures if is_png(png)],
-        sources=sources,
-        lacking=" and ".join(lacking),
-        specs=json.loads(json.dumps(specs), parse_constant=lambda name: None),  # JSON has no NaN
-        style=_asset("page.css"),
-        scripts=scripts,
-        policy=_POLICY.format(" ".join(f"'sha256-{digest}'" for digest in digests)),
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            groups=groups,
+            analyses=further,
+            facts=facts(rows, analyses),
+            notes=notes,
+            strips=[(name, png) for name, png in pictures if is_png(png)],
+            sources=sources,
+            lacking=" and ".join(lacking),
+            specs=json.loads(json.dumps(specs), parse_constant=lambda name: None),  # JSON has no NaN
+            style=_asset("page.css"),
+            scripts=scripts,
+            policy=_POLICY.format(" ".join(f"'sha256-{digest}'" for digest in digests)),
+        )
     )
 
 
@@ -110,17 +107,17 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("steep.report", "assets"),
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals.update(extra=EXTRA, mode_names=MODES, most_records=_MOST_RECORDS, signs=_SIGNS)
-    functions = (board, coded, columns_of, command, grid, headline, plain, recipe, written)
-    environment.globals.update({function.__name__: function for function in functions}, version=__version__)
+    environment.globals.update(
+        extra=EXTRA, mode_names=MODES, most_records=_MOST_RECORDS, signs=_SIGNS, version=__version__
+    )
+    for function in (board, coded, columns_of, command, grid, headline, plain, recipe, written):
+        environment.globals[function.__name__] = function
     return environment
 
 
 def _visible(value: Any) -> Any:
     """Keep letters and line ends; other control characters are shown as such, and None is nothing."""
-    if value is None or isinstance(value, Markup):
-        return "" if value is None else value
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    return value if isinstance(value, Markup) else "" if value is None else plain(value, keep="\n\t")
 
 
 def _group(tables: Sequence[Table], specs: dict[str, Any], drawn: bool) -> dict[str, Any]:
@@ -205,51 +202,35 @@ class Cell(NamedTuple):
     more: str
 
 
-Grid: TypeAlias = list[list[Cell]]  # by line and column
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """What a heat map can show: for each mode and view of severities a grid of cells."""
-
-    columns: Sequence[str]
-    order: Sequence[str]  # the names of its lines
-    labels: Sequence[str]  # of the views
-    modes: Mapping[str, Sequence[Grid]]  # of each view
-    start: int  # the view that is shown first: the most severe alone
-    first: Grid  # and its cells
-
-
-def heat_map(table: Table) -> HeatMap:
-    """Make the heat map of one measured thing, the best line on top."""
+def heat_map(table: Table) -> dict[str, Any]:
+    """Make the heat map of one measured thing, the best line on top: for each mode and view of severities, cells."""
     views, order = by_severity(table), [line.name for line in table.ranked()]
     columns = [*([CLEAN] if CLEAN in table.columns else []), *table.shifts, *([MEAN] if table.shifts else [])]
-    modes: dict[str, list[Grid]] = {}
+    lines = [sorted(view.lines, key=lambda line: order.index(line.name)) for view in views]
+    modes: dict[str, list[list[list[Cell]]]] = {}  # cells of each view, by line and column
     for mode in MODES:
         every = [_number(view, line, c, mode) for view in views for line in view.lines for c in columns]
         known = [value for value in every if value is not None]
         if known:
             numbers = [value for value in known if value == value] or [0.0]
             low, high = min(numbers), max(numbers)
-            lines = [{line.name: line for line in view.lines} for view in views]
             modes[mode] = [
-                [[_cell(view, named[name], column, mode, low, high) for column in columns] for name in order]
-                for view, named in zip(views, lines, strict=True)
+                [[_cell(view, line, column, mode, low, high) for column in columns] for line in same]
+                for view, same in zip(views, lines, strict=True)
             ]
+    start = max(0, len(views) - 2)  # what is shown first: the most severe alone
+    first = next(iter(modes.values()))[start] if modes else []
     labels = [str(view.severities[0]) if len(view.severities) == 1 else "all" for view in views]
-    start = max(0, len(views) - 2)
-    return HeatMap(columns, order, labels, modes, start, next(iter(modes.values()))[start] if modes else [])
+    return {"columns": columns, "order": order, "labels": labels, "modes": modes, "start": start, "first": first}
 
 
 def _cell(view: Table, line: Line, column: str, mode: str, low: float, high: float) -> Cell:
-    value = _number(view, line, column, mode)
-    entry = line.values[column]
-    ours = entry.ours
-    if value is None or ours is None:
-        return Cell(MISSING, "gap", "not run" if ours is None else "nothing to compare with")
+    value, entry = _number(view, line, column, mode), line.values[column]
+    if value is None or entry.ours is None:
+        return Cell(MISSING, "gap", "not run" if entry.ours is None else "nothing to compare with")
     if value != value:
         return Cell("NaN", "nan", "NaN: the answers were not finite")
-    more = f"{spread(ours)} %" + (f" over {ours.n} seeds" if ours.sd is not None else "")
+    more = f"{spread(entry.ours)} %" + (f" over {entry.ours.n} seeds" if entry.ours.sd is not None else "")
     if mode == "gain":
         more += f", {signed(value)} points against the source model"
     if entry.paper is not None and entry.difference is not None:
@@ -258,8 +239,7 @@ def _cell(view: Table, line: Line, column: str, mode: str, low: float, high: flo
         # Squared: methods differ most where accuracy is high, and there the steps are finest.
         share = ((value - low) / (high - low)) ** 2 if high > low else 1.0
         return Cell(number(value, 1), f"s{min(STEPS - 1, int(share * STEPS))}", more)
-    widest = max(abs(low), abs(high)) or 1.0
-    step = round(abs(value) / widest * SIDE)
+    step = round(abs(value) / (max(abs(low), abs(high)) or 1.0) * SIDE)
     return Cell(number(value, 1), "z" if not step else f"{'p' if value > 0 else 'n'}{step}", more)
 
 

@@ -100,11 +100,9 @@ def _pairs(table: Mapping[str, Any]) -> Iterable[str]:
 
 
 def toml(value: Any) -> str:
-    """Write a value as TOML; its strings are those of JSON."""
+    """Write a value as TOML, which is JSON for text, one number and true or false."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return "true" if value is True else "false" if value is False else repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

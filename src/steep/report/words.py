@@ -29,9 +29,9 @@ def counted(numbers: Sequence[int]) -> str:
     return " to ".join(f"{n:,}" for n in dict.fromkeys((numbers[0], numbers[-1]))) if numbers else "unknown"
 
 
-def plain(text: object) -> str:
+def plain(text: object, keep: str = "") -> str:
     """Give text from a row as one line without control characters: a store may come from a stranger."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text))
+    return "".join(c if c.isprintable() or c in keep else "\N{REPLACEMENT CHARACTER}" for c in str(text))
 
 
 def short(commit: object) -> str:
