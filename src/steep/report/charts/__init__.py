@@ -10,9 +10,8 @@ from steep.report.charts.style import COLOURS, Chart, theme
 
 CHARTS: dict[str, Chart] = {
     chart.analysis: chart
-    for chart in (energy.ERROR, energy.STEPS, energy.SEVERITY, samples.CHART, calibration.CHART, sensitivity.CHART,
-                  stream.CHART)
-}  # fmt: skip
+    for chart in (*energy.CHARTS, samples.CHART, calibration.CHART, sensitivity.CHART, stream.CHART)
+}
 """Draws rows by the name of their analysis, several figures one below the other; gives an Altair chart."""
 
 TABLES: dict[str, Callable[[Rows], dict[str, Rows]]] = {name: chart.tables for name, chart in CHARTS.items()}

@@ -160,11 +160,11 @@ def _severity_tables(parts: Parts) -> dict[str, Rows]:
     numbers = ("energy_reduction", "gain", "accuracy", "accuracy_source")
     places = {shift: place for place, shift in enumerate(in_order(row["shift"] for row in known))}
     known.sort(key=lambda row: (places[row["shift"]], row["severity"]))
-    points = [
-        {**{name: p[name] for name in ("shift", "severity", "seeds", "energy_reduction")},
-         "gain_points": 100 * p["gain"], **{f"{name}_percent": 100 * p[name] for name in numbers[2:]}}
-        for p in averaged(known, ("shift", "severity"), numbers, "seeds")
-    ]  # fmt: skip
+    points = []
+    for p in averaged(known, ("shift", "severity"), numbers, "seeds"):
+        about = {name: p[name] for name in ("shift", "severity", "seeds", "energy_reduction")}
+        percent = {f"{name}_percent": 100 * p[name] for name in ("accuracy", "accuracy_source")}
+        points.append({**about, "gain_points": 100 * p["gain"], **percent})
     graded = sorted((p for p in points if p["severity"]), key=lambda p: p["severity"])  # clean images have none
     names = ("energy_reduction", "gain_points", "accuracy_percent", "accuracy_source_percent")
     ranks = [
@@ -267,6 +267,8 @@ def _titled(name: str | list[str], rank: float | None, words: str = "rank correl
     return {"text": name, "subtitle": "" if rank is None else f"{words} {rank:.2f}".replace("-", "−")}
 
 
-ERROR = Chart("energy-error", "shift", _error_tables, _error_chart)
-STEPS = Chart("energy-steps", "step", _step_tables, _step_chart)
-SEVERITY = Chart("energy-severity", "point", _severity_tables, _severity_chart)
+CHARTS = (
+    Chart("energy-error", "shift", _error_tables, _error_chart),
+    Chart("energy-steps", "step", _step_tables, _step_chart),
+    Chart("energy-severity", "point", _severity_tables, _severity_chart),
+)
