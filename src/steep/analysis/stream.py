@@ -201,21 +201,18 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
     start: Row | None = None
     rows: list[Row] = []
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        where = f"{file}: line {number}"
         try:
             row = json.loads(line)
             part = row["part"]
         except (ValueError, TypeError, KeyError) as error:
-            raise DataError(
-                f"{file}: line {number} is not one of a Recorder ({error}). Move it out of the file"
-            ) from error
+            raise DataError(f"{where} is not one of a Recorder ({error}). Move it out of the file") from error
         if part == "start":
             if row.get("version", 0) > VERSION:
-                raise DataError(f"{file}: line {number} was written by a newer steep. Upgrade steep")
+                raise DataError(f"{where} was written by a newer steep. Upgrade steep")
             start, rows = {k: v for k, v in row.items() if k not in ("hyper", "part")}, []
         elif start is None:
-            raise DataError(
-                f"{file}: line {number}: expected a run to start with its own line. Bring back its first line"
-            )
+            raise DataError(f"{where}: expected a run to start with its own line. Bring back its first line")
         else:
             rows.append({**start, **row})
     return rows

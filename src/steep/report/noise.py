@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from steep.bench.rows import Row, pooled, unpacked
+from steep.bench.rows import Row, grouped, pooled, unpacked
 from steep.metrics import Reliability
 from steep.metrics.differences import ERRORS as ERRORS
 from steep.metrics.differences import ByImage, drawn
@@ -34,13 +34,9 @@ Point: TypeAlias = tuple[str, int]  # (shift, severity)
 
 def places(line: Line, severities: Sequence[int], *, clean: bool = False) -> dict[Point, list[Row]]:
     """Sort the rows of a line by shift and severity: those of a view that are one shift each, or the clean ones."""
-    by_place: dict[Point, list[Row]] = {}
-    for row in line.rows:
-        spec = row["spec"]
-        wanted = spec["shift"] == CLEAN if clean else spec["shift"] != CLEAN and spec["severity"] in severities
-        if wanted and not row.get("segments"):
-            by_place.setdefault((plain(spec["shift"]), spec["severity"]), []).append(row)
-    return by_place
+    rows = [row for row in line.rows if (row["spec"]["shift"] == CLEAN) == clean and not row.get("segments")]
+    of_view = [row for row in rows if clean or row["spec"]["severity"] in severities]
+    return grouped(of_view, lambda row: (plain(row["spec"]["shift"]), row["spec"]["severity"]))
 
 
 def accuracy(points: Mapping[Point, Sequence[Row]]) -> Measured | None:
