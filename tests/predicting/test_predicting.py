@@ -71,6 +71,14 @@ def recompute(weights: Path, images: np.ndarray, order: np.ndarray, batch: int, 
     return logits
 
 
+def test_every_argument_of_adapt_is_passed_on(weights, folder):
+    loaded = load_model("wrn-10-1", weights=weights, num_classes=10, channels=1)
+    how = {"guard": "skip", "steps": 2, "precision": "bfloat16"}
+    adapter = predict(loaded.model, open_pictures(folder), "tent", channels=1, hyper={"lr": 0.5}, **how).adapter
+    assert adapter.method.lr == 0.5
+    assert {name: getattr(adapter.behaviour, name) for name in how} == how
+
+
 def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys):
     out, adapted, state = tmp_path / "p.csv", tmp_path / "adapted.safetensors", tmp_path / "state.safetensors"
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder), "--out", str(out)]
