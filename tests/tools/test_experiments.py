@@ -19,6 +19,7 @@ COUNTS = {
     "explain-gn": 165,  # 15 corruptions × 11 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
     "search-infuse": 68,  # 4 × 17 settings
+    "samples": 315,  # 15 × (19 lines + two more seeds of one)
     "search-tea-fast": 156,  # 4 × 39 settings
 }
 
