@@ -18,8 +18,9 @@ COUNTS = {
     "explain-cifar100": 55,  # 5 × (7 methods + 4 variants)
     "explain-gn": 165,  # 15 corruptions × 11 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
+    "samples": 180,  # 15 × (10 lines + two more seeds of one)
+    "samples-rates": 60,  # 5 × 3 methods × 4 rates
     "search-infuse": 68,  # 4 × 17 settings
-    "samples": 315,  # 15 × (19 lines + two more seeds of one)
     "search-tea-fast": 156,  # 4 × 39 settings
 }
 
