@@ -52,6 +52,12 @@ def test_replays_resumes_and_knows_its_source_in_either_precision():
     assert make("float32").state_dict()["source"] == adapter.state_dict()["source"]
 
 
+def test_a_source_with_convolutions_of_one_pixel_is_known_in_either_precision():
+    model = steep.models.build("wrn-10-1", 10)  # torch calls these weights contiguous in either memory format
+    one, other = (steep.adapt(model, "tent", precision=p).state_dict()["source"] for p in ("float32", "bfloat16"))
+    assert one == other
+
+
 def test_auto_leaves_a_double_model_alone_and_other_words_are_refused():
     adapter = steep.adapt(net().double(), "tent", precision="auto")
     assert adapter(images()).dtype == torch.float64

@@ -282,7 +282,7 @@ class Classifier(nn.Module):
             crc = zlib.crc32(f"{name}{tuple(p.shape)}".encode(), crc)
             if not p.requires_grad:
                 rounded = p.detach().bfloat16().cpu().contiguous()  # so that every precision gives the same
-                crc = zlib.crc32(rounded.view(torch.uint8).numpy().tobytes(), crc)
+                crc = zlib.crc32(rounded.flatten().view(torch.uint8).numpy().tobytes(), crc)
         return f"{crc:08x}"
 
 
