@@ -1,16 +1,20 @@
 """What TEA's samples do to the energies, and how far the parameters go with and without them (docs/samples.md).
 
     python -m benchmarks.samples --root DATA --out results/samples-energies-cpu.jsonl
+    python -m benchmarks.samples --data digits-c --model resnet-18-gn --options '{"width": 16, "groups": 4}' \\
+        --weights WEIGHTS --methods source shot tent energy tea-fast tea --batch 20 --precision float32 --out ...
 
-CIFAR-10-C at severity 5, the shipped WRN-40-2, guard off. Each method meets five corruptions in turn, once reset before
-each and once never. A row for each of them: the mean energy, under the source parameters (with batch statistics) and
-under the adapted ones, of the test images, of uniform noise, of Langevin samples of the source model, and of samples of
-the model itself; and how far the adapted parameters have gone, as a share of their length.
+CIFAR-10-C at severity 5 and the shipped WRN-40-2, where nothing else is said; guard off. Each method meets the
+corruptions in turn, once reset before each and once never. A row for each of them: accuracy, ECE, which images were
+right; the mean energy, under the source parameters (normalised as the method does) and under the adapted ones, of the
+test images, of uniform noise, of Langevin samples of the source model, and of samples of the model itself; and how far
+the adapted parameters have gone, as a share of their length.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +24,20 @@ from torch import Tensor
 import steep
 from benchmarks.rows import append
 from steep import provenance
+from steep.bench.rows import packed
+from steep.bench.sources import weights_sha256
 from steep.core.classifier import Classifier
 from steep.core.langevin import langevin
 from steep.data import batches, load, to_device
 from steep.training.weights import weights_file
 
-SHIFTS = ("gaussian_noise", "fog", "defocus_blur", "contrast", "jpeg_compression")
+SHIFTS = {
+    "cifar10-c": ("gaussian_noise", "fog", "defocus_blur", "contrast", "jpeg_compression"),
+    "digits-c": ("gaussian_noise", "impulse_noise", "contrast", "fog", "pixelate"),
+}
 PROTOCOLS = ("reset", "continual")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tent": ("tent", {}),
+    **{name: (name, {}) for name in ("source", "bn", "shot", "tent")},
     "energy": ("energy", {}),
     "tea-fast": ("tea-fast", {}),
     "tea-5-steps": ("tea", {"sgld_steps": 5}),
@@ -60,6 +69,8 @@ def energies(model: Classifier, sets: dict[str, Tensor], batch: int) -> dict[str
 def drift(adapted: Classifier, source: Classifier) -> float:
     """Length of the way the adapted parameters have gone, as a share of their length."""
     then = source.adapted()
+    if not then:
+        return 0.0
     way = sum(float((value - then[name]).detach().square().sum()) for name, value in adapted.adapted().items())
     return float((way / sum(float(value.detach().square().sum()) for value in then.values())) ** 0.5)
 
@@ -71,26 +82,30 @@ def rows(model: torch.nn.Module, variant: str, protocol: str, sets: dict[str, An
     adapter = steep.adapt(model, method, **chosen, **hyper)
     adapted: Classifier = adapter._state.model
     source: Classifier = steep.adapt(model, method, **chosen, **hyper)._state.model  # meets no image
-    side = next(iter(sets.values())).images.shape[1:3]
-    noise = torch.empty(told.chains, 3, *side).uniform_(*START, generator=torch.Generator().manual_seed(0))
+    one = to_device(next(iter(sets.values())).images[:1].copy(), "cpu")
+    noise = torch.empty(told.chains, *one.shape[1:]).uniform_(*START, generator=torch.Generator().manual_seed(0))
     noise = noise.to(adapter.device)
     source_samples = samples(source, noise)
     for name, data in sets.items():
         if protocol == "reset":
             adapter.reset()
-        right = torch.zeros((), device=adapter.device)
-        for x, y in batches(data, told.batch, device=adapter.device):
-            right += (adapter(x).argmax(dim=1) == y).sum()
+        answers, labels = zip(
+            *((adapter(x), y) for x, y in batches(data, told.batch, device=adapter.device)), strict=True
+        )
+        logits, truth = torch.cat(answers), torch.cat(labels)
+        right = logits.argmax(dim=1) == truth
         shown = {
             "images": to_device(data.images.copy(), adapter.device),
             "noise": noise,
             "source_samples": source_samples,
         }
         yield {
-            "benchmark": "samples", "data": "cifar10-c", "model": "wrn-40-2", "severity": told.severity,
+            "benchmark": "samples", "data": told.data, "model": told.model, "options": told.options,
+            "weights_sha256": weights_sha256(weights_file(told.weights)), "severity": told.severity,
             "method": variant, "hyper": hyper, "protocol": protocol, "shift": name, "n": len(data),
             "batch": told.batch, "seed": told.seed, "precision": told.precision, "chains": told.chains,
-            "accuracy": round(float(right) / len(data), 6),
+            "accuracy": round(float(right.float().mean()), 6), "right": packed(right.cpu().numpy()),
+            "ece": round(steep.metrics.expected_calibration_error(logits, truth), 6),
             "source": energies(source, {**shown, "own_samples": source_samples}, told.batch),
             "adapted": energies(adapted, {**shown, "own_samples": samples(adapted, noise)}, told.batch),
             "drift": round(drift(adapted, source), 6),
@@ -100,10 +115,15 @@ def rows(model: torch.nn.Module, variant: str, protocol: str, sets: dict[str, An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="cifar10-c", choices=list(SHIFTS))
+    parser.add_argument("--model", default="wrn-40-2")
+    parser.add_argument("--options", type=json.loads, default={}, help='of the model, such as {"width": 16}')
+    parser.add_argument(
+        "--weights", default="cifar10-wrn-40-2", help="a file, or the name of weights that come with steep"
+    )
     parser.add_argument("--root", type=Path, help="where data lives")
-    parser.add_argument("--methods", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--methods", nargs="+", default=["tent", "energy", "tea-fast", "tea"], choices=list(VARIANTS))
     parser.add_argument("--protocols", nargs="+", default=list(PROTOCOLS), choices=PROTOCOLS)
-    parser.add_argument("--shifts", nargs="+", default=list(SHIFTS))
     parser.add_argument("--severity", type=int, default=5)
     parser.add_argument("--limit", type=int, default=1000, help="only the first so many images of a set")
     parser.add_argument("--batch", type=int, default=200)
@@ -114,11 +134,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     sets = {
-        name: load("cifar10-c", root=told.root, corruption=name, severity=told.severity, limit=told.limit)
-        for name in told.shifts
+        name: load(told.data, root=told.root, corruption=name, severity=told.severity, limit=told.limit)
+        for name in SHIFTS[told.data]
     }
-    model = steep.models.build("wrn-40-2", 10)
-    steep.models.checkpoints.load(model, weights_file("cifar10-wrn-40-2"))
+    first = next(iter(sets.values()))
+    model = steep.models.build(told.model, len(first.classes), in_channels=first.images.shape[-1], **told.options)
+    steep.models.checkpoints.load(model, weights_file(told.weights))
     for variant in told.methods:
         for protocol in told.protocols:
             for row in rows(model.eval(), variant, protocol, sets, told):
