@@ -75,41 +75,41 @@ def drift(adapted: Classifier, source: Classifier) -> float:
     return float((way / sum(float(value.detach().square().sum()) for value in then.values())) ** 0.5)
 
 
-def rows(model: torch.nn.Module, variant: str, protocol: str, sets: dict[str, Any], told: argparse.Namespace):
+def rows(model: torch.nn.Module, variant: str, protocol: str, sets: dict[str, Any], asked: argparse.Namespace):
     """Adapt to each set in turn; a row for each."""
     method, hyper = VARIANTS[variant]
-    chosen = {"seed": told.seed, "device": told.device, "precision": told.precision, "guard": "off"}
+    chosen = {"seed": asked.seed, "device": asked.device, "precision": asked.precision, "guard": "off"}
     adapter = steep.adapt(model, method, **chosen, **hyper)
     adapted: Classifier = adapter._state.model
     source: Classifier = steep.adapt(model, method, **chosen, **hyper)._state.model  # meets no image
     one = to_device(next(iter(sets.values())).images[:1].copy(), "cpu")
-    noise = torch.empty(told.chains, *one.shape[1:]).uniform_(*START, generator=torch.Generator().manual_seed(0))
+    noise = torch.empty(asked.chains, *one.shape[1:]).uniform_(*START, generator=torch.Generator().manual_seed(0))
     noise = noise.to(adapter.device)
     source_samples = samples(source, noise)
     for name, data in sets.items():
         if protocol == "reset":
             adapter.reset()
         answers, labels = zip(
-            *((adapter(x), y) for x, y in batches(data, told.batch, device=adapter.device)), strict=True
+            *((adapter(x), y) for x, y in batches(data, asked.batch, device=adapter.device)), strict=True
         )
         logits, truth = torch.cat(answers), torch.cat(labels)
         right = logits.argmax(dim=1) == truth
-        shown = {
+        seen = {
             "images": to_device(data.images.copy(), adapter.device),
             "noise": noise,
             "source_samples": source_samples,
         }
         yield {
-            "benchmark": "samples", "data": told.data, "model": told.model, "options": told.options,
-            "weights_sha256": weights_sha256(weights_file(told.weights)), "severity": told.severity,
+            "benchmark": "samples", "data": asked.data, "model": asked.model, "options": asked.options,
+            "weights_sha256": weights_sha256(weights_file(asked.weights)), "severity": asked.severity,
             "method": variant, "hyper": hyper, "protocol": protocol, "shift": name, "n": len(data),
-            "batch": told.batch, "seed": told.seed, "precision": told.precision, "chains": told.chains,
+            "batch": asked.batch, "seed": asked.seed, "precision": asked.precision, "chains": asked.chains,
             "accuracy": round(float(right.float().mean()), 6), "right": packed(right.cpu().numpy()),
             "ece": round(steep.metrics.expected_calibration_error(logits, truth), 6),
-            "source": energies(source, {**shown, "own_samples": source_samples}, told.batch),
-            "adapted": energies(adapted, {**shown, "own_samples": samples(adapted, noise)}, told.batch),
+            "source": energies(source, {**seen, "samples": source_samples}, asked.batch),
+            "adapted": energies(adapted, {**seen, "samples": samples(adapted, noise)}, asked.batch),
             "drift": round(drift(adapted, source), 6),
-            **provenance.stamp(told.device),
+            **provenance.stamp(asked.device),
         }  # fmt: skip
 
 
@@ -132,24 +132,24 @@ def main() -> None:
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
+    asked = parser.parse_args()
     sets = {
-        name: load(told.data, root=told.root, corruption=name, severity=told.severity, limit=told.limit)
-        for name in SHIFTS[told.data]
+        name: load(asked.data, root=asked.root, corruption=name, severity=asked.severity, limit=asked.limit)
+        for name in SHIFTS[asked.data]
     }
     first = next(iter(sets.values()))
-    model = steep.models.build(told.model, len(first.classes), in_channels=first.images.shape[-1], **told.options)
-    steep.models.checkpoints.load(model, weights_file(told.weights))
-    for variant in told.methods:
-        for protocol in told.protocols:
-            for row in rows(model.eval(), variant, protocol, sets, told):
+    model = steep.models.build(asked.model, len(first.classes), in_channels=first.images.shape[-1], **asked.options)
+    steep.models.checkpoints.load(model, weights_file(asked.weights))
+    for variant in asked.methods:
+        for protocol in asked.protocols:
+            for row in rows(model.eval(), variant, protocol, sets, asked):
                 print(
                     f"{variant:12} {protocol:10} {row['shift']:18} {row['accuracy']:6.1%} drift {row['drift']:.4f} "
                     f"images {row['source']['images']:.2f} → {row['adapted']['images']:.2f} "
-                    f"samples {row['source']['own_samples']:.2f} → {row['adapted']['own_samples']:.2f}",
+                    f"samples {row['source']['samples']:.2f} → {row['adapted']['samples']:.2f}",
                     flush=True,
                 )
-                append(told.out, row)
+                append(asked.out, row)
 
 
 if __name__ == "__main__":
