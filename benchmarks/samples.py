@@ -93,7 +93,7 @@ def rows(model: torch.nn.Module, variant: str, protocol: str, sets: dict[str, An
             *((adapter(x), y) for x, y in batches(data, asked.batch, device=adapter.device)), strict=True
         )
         logits, truth = torch.cat(answers), torch.cat(labels)
-        right = logits.argmax(dim=1) == truth
+        right, bars = logits.argmax(dim=1) == truth, steep.metrics.reliability(logits, truth)
         seen = {
             "images": to_device(data.images.copy(), adapter.device),
             "noise": noise,
@@ -105,7 +105,9 @@ def rows(model: torch.nn.Module, variant: str, protocol: str, sets: dict[str, An
             "method": variant, "hyper": hyper, "protocol": protocol, "shift": name, "n": len(data),
             "batch": asked.batch, "seed": asked.seed, "precision": asked.precision, "chains": asked.chains,
             "accuracy": round(float(right.float().mean()), 6), "right": packed(right.cpu().numpy()),
-            "ece": round(steep.metrics.expected_calibration_error(logits, truth), 6),
+            "ece": round(bars.ece, 6), "calibration": {
+                "counts": bars.counts, "confidence": bars.confidence, "accuracy": bars.accuracy
+            },
             "source": energies(source, {**seen, "samples": source_samples}, asked.batch),
             "adapted": energies(adapted, {**seen, "samples": samples(adapted, noise)}, asked.batch),
             "drift": round(drift(adapted, source), 6),
