@@ -18,6 +18,7 @@ import leaderboard
 import method_page
 import regret_table
 import safety_table
+import samples_table
 import serve_table
 import streams_table
 
@@ -34,6 +35,13 @@ PARTS = {
     "auto-corruptions": regret_table.corruptions,
     "regret": regret_table.regrets,
     "safety": safety_table.table,
+    "samples-answer": samples_table.answer,
+    "samples-compared": samples_table.compared,
+    "samples-energies": samples_table.energies,
+    "samples-group-norm": samples_table.group_norm,
+    "samples-long-stream": samples_table.long_stream,
+    "samples-pictures": samples_table.pictures,
+    "samples-steps": samples_table.steps,
     "serve": serve_table.table,
     "streams": streams_table.table,
     "long-stream": choosing_table.long_stream,
