@@ -108,7 +108,7 @@ def lines(rows: Sequence[Row], part: str | None = None) -> list[tuple[str, list[
     ['tea on mnist', 'tea on cifar10']
     """
     names = ("data", "source", *MODEL, "limit", "size")
-    rows = [row for row in rows if part in (None, row["part"])]
+    rows = [row for row in rows if part in (None, row.get("part"))]
     groups = grouped(rows, lambda row: (row["label"], *(row.get(name) for name in names)))
     several = len({key[1:] for key in groups}) > 1
     where = {key: f" on {', '.join(str(word) for word in key[1:4] if word)}" if several else "" for key in groups}
