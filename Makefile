@@ -6,7 +6,7 @@ DEMO := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test lint audit types layers unit slow gpu bench docs serve wheel clean
+.PHONY: help demo test lint audit types layers unit hostile slow gpu bench docs serve wheel clean
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -33,6 +33,9 @@ layers: $(READY) ## import-linter: an import only points down
 # bytecode is kept, whatever the environment says: dozens of tests start steep as a program of its own
 unit: $(READY)   ## pytest, the default tier
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
+
+hostile: $(READY) ## of these, what strangers send and rare models do: odd tensors, hostile pictures and files, a zoo of models
+	$(BIN)/pytest -m hostile
 
 slow: $(READY)   ## the tests that take minutes or a package registry
 	$(BIN)/pytest -m "slow or network"

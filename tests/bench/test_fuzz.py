@@ -21,6 +21,8 @@ from steep.bench.store import Store
 from steep.cli import main
 from steep.errors import SteepError
 
+pytestmark = pytest.mark.hostile
+
 ODD: list[Any] = [
     *(None, True, 0, -1, 3, 2**70, 1.5, -0.0, float("nan"), float("inf"), 1e-300),
     *("", "x", "../x", "a/b", "\x00", "n" * 300, "0..9", "9..0", "0..999999999", "full", "{source}", "mine.py:X"),

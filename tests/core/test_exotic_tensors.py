@@ -12,6 +12,8 @@ import steep
 from nets import images, net
 from steep.errors import InputError
 
+pytestmark = pytest.mark.hostile
+
 METHODS = ["source", "tent", "tea"]
 X = images()
 

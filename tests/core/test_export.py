@@ -144,6 +144,7 @@ HOOKS = {
 }
 
 
+@pytest.mark.hostile
 @pytest.mark.filterwarnings("ignore:images. their scale")
 @pytest.mark.parametrize("n", [40, 5])
 @pytest.mark.parametrize("method", ["source", "bn", "tent", "alpha-bn"])
@@ -160,6 +161,7 @@ def test_hooks_of_the_user_stay_and_count(where, method, n):
         assert list(ours._forward_pre_hooks.values()) == list(theirs._forward_pre_hooks.values())
 
 
+@pytest.mark.hostile
 def test_a_hook_that_only_looks_is_no_reason_to_refuse():
     model, seen = net("batch"), []
     model[1].register_forward_hook(lambda layer, args, out: seen.append(out.shape))
@@ -168,6 +170,7 @@ def test_a_hook_that_only_looks_is_no_reason_to_refuse():
     assert adapter.merged([images(5), images(7)])(images(5)).shape == (5, 5)
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("kind", ["reads what comes in", "came later"])
 def test_a_hook_that_would_answer_otherwise_in_an_ordinary_module_is_refused(kind):
     """Below 16 images the layer gets features in other units, and a hook of the user's would see these."""

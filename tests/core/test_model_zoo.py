@@ -18,6 +18,8 @@ import steep
 from nets import Counting, images, net
 from steep.errors import InputError
 
+pytestmark = pytest.mark.hostile
+
 
 class TrainReturnsNothing(nn.Module):
     def __init__(self) -> None:

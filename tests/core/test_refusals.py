@@ -10,6 +10,8 @@ from torch import nn
 import steep
 from steep.errors import CheckpointError, InputError, SteepWarning
 
+pytestmark = pytest.mark.hostile
+
 
 def net(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)

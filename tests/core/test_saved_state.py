@@ -15,6 +15,8 @@ from nets import images, net
 from steep.core.io import saving
 from steep.errors import CheckpointError, SteepError
 
+pytestmark = pytest.mark.hostile
+
 METHODS = {name: QUICK.get(name, {}) for name, method in steep.METHODS.items() if not method.baseline}
 CHANGES = (
     torch.zeros(0),

@@ -16,7 +16,7 @@ from contract import identical
 from nets import Counting, images, net
 from steep.core.run import runner, watched
 
-pytestmark = pytest.mark.filterwarnings("ignore::steep.errors.SteepWarning")
+pytestmark = [pytest.mark.hostile, pytest.mark.filterwarnings("ignore::steep.errors.SteepWarning")]
 HYPER = {
     "tea": {"sgld_steps": 2, "buffer_size": 64},
     "dua": {"images": 10**6, "copies": 3},

@@ -18,6 +18,8 @@ from steep.errors import DataError
 from steep.pictures import FORMATS, open_picture
 from steep.predicting.pictures import open_pictures
 
+pytestmark = pytest.mark.hostile
+
 EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
 %%BoundingBox: 0 0 8 8
 %%EndComments

@@ -21,6 +21,8 @@ from steep.files import file_sha256, read_bytes, writing
 from steep.models import checkpoints
 from steep.report import charts, runs
 
+pytestmark = pytest.mark.hostile
+
 
 def write(path: Path, content: bytes = b"new") -> None:
     with writing(path) as file:

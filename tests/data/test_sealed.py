@@ -12,6 +12,8 @@ from steep import sealed
 from steep.core.io import saving
 from steep.errors import CheckpointError
 
+pytestmark = pytest.mark.hostile
+
 
 @pytest.mark.parametrize("where", ["opened", "mapped"])
 def test_a_file_replaced_while_it_is_read_is_read_as_it_was(

@@ -19,6 +19,8 @@ from steep.errors import DataError
 from steep.pictures import FORMATS
 from steep.predicting import Predictions, open_pictures, predict
 
+pytestmark = pytest.mark.hostile
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
