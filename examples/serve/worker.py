@@ -33,6 +33,7 @@ class Settings:
     size: int = 32  # pictures are brought to this many pixels a side
     device: str = "cpu"
     method: str = "infuse"
+    precision: str = "auto"  # as in `steep.adapt`
     batch: int = 32  # pictures at most in a batch
     waiting: int = 128  # pictures at most in the queue; who comes then is told to come again
     state: str = "serve-state.safetensors"
@@ -73,7 +74,7 @@ class Worker(threading.Thread):
             if (method := self.adapter.method.name) != settings.method:
                 raise CheckpointError(f"{self.state}: expected {settings.method}, got {method}. Move the file away")
         else:
-            self.adapter = steep.adapt(self.source, settings.method)
+            self.adapter = steep.adapt(self.source, settings.method, precision=settings.precision)
         self.monitor = Monitor(self.classes)
         self.adapter.callbacks.append(self.monitor)
         self.batches = self.resumed_at = self.saved_at = self.adapter.state_dict()["since_reset"]

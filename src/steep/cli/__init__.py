@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from steep.cli import analyze, bench, catalog, compare, corrupt, data, demo, info, predict, report, train
+from steep.cli.memory import keep_freed_memory
 from steep.cli.output import console
 from steep.errors import SteepError, SteepWarning
 from steep.version import __version__
@@ -57,6 +58,7 @@ def _steep(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 2 for a wrong call or wrong data, 130 for Ctrl-C."""
+    keep_freed_memory()
     with warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, warnings.showwarning)
         return _run(list(sys.argv[1:] if arguments is None else arguments))
