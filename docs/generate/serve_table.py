@@ -22,8 +22,8 @@ def table() -> str:
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     first, load = rows[0], max(row["load_before"] for row in rows)
     where = f"{first['model']}, {first['seconds']:.0f} s each, {first['device']}"
-    busy = f"**{first['note']}**: its {first['cores']} cores had a load of {load:.0f}, so the times say little"
+    load = f"{first['cores']} cores, with a load of at most {load:.1f} before each run (that of the run before it)"
     kills = [f"{kill['batches']}, and went on from {kill['resumed_at']}" for row in rows for kill in row["kills"]]
     return "\n".join(
-        [*lines, "", f"{where}; {busy}.", f"Killed when the state had seen batch {'; batch '.join(kills)}."]
+        [*lines, "", f"{where}; {load}.", f"Killed when the state had seen batch {'; batch '.join(kills)}."]
     )
