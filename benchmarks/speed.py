@@ -29,6 +29,7 @@ from benchmarks.plain import PlainTEA
 from benchmarks.rows import append
 from steep import provenance
 from steep.core.run.precision import half_precision
+from steep.core.settings import GUARDS
 
 METHODS = ("source", "bn", "tent", "sar", "energy", "tea", "tea-fast", "infuse")
 MODES: dict[str, dict[str, Any]] = {
@@ -59,6 +60,7 @@ def main(device: str = "cpu") -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="least time that a cell is measured for")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=NUMBER", help="hyper-parameters of tea")
     parser.add_argument("--predict", choices=("before", "after"), help="answer so, not as the method does by itself")
+    parser.add_argument("--guard", choices=GUARDS, default="skip", help="what it costs: benchmarks/guard_cost.py")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     where = torch.device(told.device)
@@ -92,7 +94,7 @@ def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, A
             for method, mode in [(PLAIN, "float32"), *((m, mode) for m in told.methods for mode in told.modes)]:
                 chosen = hyper if method == "tea" else {}
                 warm = 5 if where.type == "cuda" or "compile" in mode else 1
-                options = {} if told.predict is None else {"predict": told.predict}
+                options = {"guard": told.guard} | ({} if told.predict is None else {"predict": told.predict})
                 adapter = partial(_made, name, method, mode, chosen | options, where)
                 seconds = timed(adapter, x, told.seconds, warm)
                 rate = batch / seconds["each"]
