@@ -126,23 +126,69 @@ def test_a_batch_of_one_class_is_known_by_the_stream_before_it(method, size):
     assert right["recover"] > 0.95
 
 
-@pytest.mark.parametrize("method", ["bn", "dua", "pl", "lame", "t3a"])
-@pytest.mark.parametrize("size", [60, 20])
-def test_where_nothing_has_shifted_the_source_model_answers(method, size):
-    """Whether the method normalises by the batch or not, and learns from small batches or gathers them."""
+def at_home(scale: float = 4.0) -> Prism:
+    """A model that is sure, and whose images have not shifted."""
     model = Prism()
     x = torch.cat([rainbow(s)[0] for s in range(5)])
     model.norm.running_mean, model.norm.running_var = x.mean(dim=(0, 2, 3)), x.var(dim=(0, 2, 3))
-    model.head.weight.data *= 4  # it is sure
+    model.head.weight.data *= scale
+    return model.eval()
+
+
+def without_a_class(seed: int) -> torch.Tensor:
+    """Sixty images of four of the five classes, which shifts the statistics of the batch."""
+    x, labels = rainbow(seed)
+    part = x[labels != seed % 5]
+    return torch.cat([part, part])[:60]
+
+
+@pytest.mark.parametrize("method", ["dua", "pl", "lame", "t3a"])
+@pytest.mark.parametrize("size", [60, 20])
+def test_where_nothing_has_shifted_the_source_model_answers_for_methods_that_do_not_normalise_by_the_batch(
+    method, size
+):
+    model = at_home()
     adapter = steep.adapt(model, method, guard="recover")
     for s in range(8):
-        part = rainbow(s)[0][:50]
-        part = part[torch.arange(50) % 5 != s % 5]  # one class is missing, which shifts the batch's statistics
-        part = torch.cat([part, part[:20]])
-        for x in part.split(size):
+        for x in without_a_class(s).split(size):
             answer = adapter(x)
             if s:  # a first look has been taken
-                assert torch.allclose(answer, model.eval()(x), atol=1e-5)
+                assert torch.allclose(answer, model(x), atol=1e-5)
+                assert adapter.last.answered_by == "the source model"
+
+
+def test_where_little_has_shifted_both_answer_and_the_surer_one_counts_for_more():
+    """Derived in float64: each logit weighs as much as the other model is unsure, averaged over the looks."""
+    model, seen = at_home(scale=1.0), []
+    adapter = steep.adapt(model, "bn", guard="recover", precision="float32")
+
+    def unsure(logits):
+        p = logits.detach().softmax(1)
+        return float(-(p * p.log()).sum(1).mean())
+
+    for s in range(8):
+        x = without_a_class(s)
+        answer = adapter(x)
+        wide = copy.deepcopy(model).double()
+        by_source = wide(x.double())
+        wide.norm.train()
+        by_batch = wide(x.double())
+        now = [unsure(by_source), unsure(by_batch)]
+        seen = [(a + b) / 2 for a, b in zip(seen or now, now, strict=True)]
+        share = seen[1] / sum(seen)
+        assert share > 0.6  # the source model is surer, so it counts for more
+        assert torch.allclose(answer.double(), share * by_source + (1 - share) * by_batch, atol=0.01)
+        assert adapter.last.answered_by == "the source model and the method together"
+
+
+def test_a_method_that_is_of_another_opinion_has_no_say_where_little_has_shifted(monkeypatch):
+    monkeypatch.setattr(watched, "_astray", lambda *_: None)  # it is not brought back
+    model = at_home()
+    adapter = steep.adapt(model, Smash(), guard="recover")
+    adapter(without_a_class(0))  # answered before the first step
+    for s in range(1, 8):
+        x = without_a_class(s)
+        assert torch.allclose(adapter(x), model(x), atol=1e-4)
 
 
 def test_looks_cost_four_passes_each():
@@ -267,7 +313,7 @@ def sure_of(classes: list[int], certainty: float = 6.0) -> torch.Tensor:
 EVEN, ONE, WRONG = [0, 1, 2, 3] * 5, [0] * 20, [3] * 20
 OPINIONS = {  # of the source model by the statistics of the batch, of the stream, and its own
     "all alike: the method": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN), "batch", False),
-    "its own are surer and agree": (sure_of(EVEN, 3), sure_of(EVEN, 3), sure_of(EVEN), "source", False),
+    "its own are surer and agree": (sure_of(EVEN, 3), sure_of(EVEN, 3), sure_of(EVEN), "both", False),
     "its own are less sure": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN, 3), "batch", False),
     "its own are sure and lost": (sure_of(EVEN, 3), sure_of(EVEN, 2), sure_of(WRONG), "batch", False),
     "one class, the stream shows it": (sure_of(EVEN, 2), sure_of(ONE), sure_of(ONE, 3), "stream", True),

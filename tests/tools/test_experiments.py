@@ -12,6 +12,7 @@ from steep.cli import main
 
 HOME = Path(__file__).parents[2] / "experiments"
 COUNTS = {
+    "ablation-infuse": 180,  # 15 × 12 lines
     "auto": 360,  # 15 × 24 lines
     "before-after": 165,
     "explain-cifar10": 225,  # 15 × (5 methods + 10 variants)

@@ -4,7 +4,7 @@ The method is let alone while all goes well. At a look (the first batches, every
 wrong) the source model answers the batch in three ways: by its running statistics, by those of the batch and by those
 of the stream so far. It does not learn, so nothing that the method does can deceive it. These answers tell
 
-- whose answers to give: those of the source model where nothing has shifted, else those of the method;
+- whose answers to give: those of the method, or of it and the source model together where little has shifted;
 - whether the batch holds too few classes to be normalised by itself: then nothing is learned from it;
 - whether the method has lost its way: then its state goes back to the start, and rests for a while.
 
@@ -55,7 +55,12 @@ NOTHING = [-1.0] * 5  # no look has been taken yet
 WAITING = "waiting for more images"
 FEW_CLASSES = "too few classes in the batch to learn from"
 RESTING = "resting: adapting had led the model astray"
-ANSWERED_BY = {"source": "the source model", "stream": "the model by statistics of the stream", "batch": None}
+ANSWERED_BY = {
+    "source": "the source model",
+    "both": "the source model and the method together",
+    "stream": "the model by statistics of the stream",
+    "batch": None,
+}
 
 _log = logging.getLogger("steep")
 
@@ -70,7 +75,7 @@ class Watch:
     watch_mean: list[Tensor]  # of the stream
     watch_var: list[Tensor]
     watch_looks: Tensor  # that these are averaged over, the prior included
-    watch_trusted: str  # "batch", which stands for the method, "stream" or "source"
+    watch_trusted: str  # "batch", which stands for the method, "stream", "source", or "both" source and method
     watch_recent: list[float]  # mean of the last looks: uncertainty by source, batch and stream, agreement with both
     watch_uneven: bool  # whether a batch holds too few classes to be normalised by itself
     watch_waiting: list[Tensor]  # small batches that are not yet enough to learn from
@@ -121,14 +126,16 @@ class Watched:
         if self.repeats(state, x):
             return self.method.step(state, x)
         step = self._step(state, x) if size(x) >= FULL or not self.gathers else self._small_step(state, x)
-        return step._replace(answered_by=ANSWERED_BY[state.watch_trusted])
+        return step._replace(answered_by=ANSWERED_BY[_who(state)])
 
     def _step(self, state: Any, x: Tensor) -> Step:
         reference, by_source = self._look(state, x)
         step = self._judged(state, self._learn(state, x), x, reference)
-        if state.watch_trusted != "source":
-            return self._trusted(state, step, x)
-        return step._replace(logits=for_uneven_classes(by_source) if state.watch_uneven else by_source)
+        if step.leap or step.note in (FEW_CLASSES, RESTING):
+            return step  # answered by whom the look trusts already
+        if _who(state) == "both":
+            return step._replace(logits=_together(state, by_source, step.logits))
+        return self._trusted(state, step, x)
 
     def _small_step(self, state: Any, x: Tensor) -> Step:
         """Answer at once; learn at once too if the method is made for that, else when there are enough images."""
@@ -156,10 +163,10 @@ class Watched:
 
     def _look(self, state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         """Ask the source model, and log whose answers are given from now on, if that is new."""
-        before = "batch" if state.watch_recent == NOTHING else state.watch_trusted
+        before = "batch" if state.watch_recent == NOTHING else _who(state)
         answers = _look(state, x)
-        if state.watch_trusted != before:
-            self._report(f"{ANSWERED_BY[state.watch_trusted] or 'the adapted model'} answers from here on")
+        if (now := _who(state)) != before:
+            self._report(f"from here on it is answered by {ANSWERED_BY[now] or 'the adapted model'}")
         return answers
 
     def _report(self, what: str, why: str = "") -> None:
@@ -210,7 +217,9 @@ class Watched:
     @torch.no_grad()
     def predict(self, state: Any, x: Tensor) -> Tensor:
         """Answer by whom the last look trusts; a small batch needs the stream's statistics beside its own."""
-        logits = _answer(state, x, "source") if state.watch_trusted == "source" else self._predict(state, x)
+        if (who := _who(state)) == "both":
+            return _together(state, _answer(state, x, "source"), self._predict(state, x))
+        logits = _answer(state, x, "source") if who == "source" else self._predict(state, x)
         return for_uneven_classes(logits) if state.watch_uneven else logits
 
     def _predict(self, state: Any, x: Tensor) -> Tensor:
@@ -233,6 +242,23 @@ def _by_batch(state: Any) -> bool:
     """Whether the model normalises by the statistics of each batch, and by nothing else."""
     hooks = [mixing_of(layer) for layer in batch_norms(state.model, running=True)]
     return any(hook is not None and not hook.always for hook in hooks)
+
+
+def _who(state: Any) -> str:
+    """Say whose answers are given: those that the last look trusts, but no method's that rests."""
+    return "source" if state.watch_trusted == "both" and state.watch_rest > 0 else str(state.watch_trusted)
+
+
+def _together(state: Any, by_source: Tensor, by_method: Tensor) -> Tensor:
+    """Mix the answers of the source model and of the method: each counts for more, the less sure the other is.
+
+    How sure the method is of itself is not asked: one that is lost is sure. It must agree with the source model nearly
+    as often as that model agrees with itself by the statistics of the batch.
+    """
+    source, batch, _, same, _ = state.watch_recent
+    share = (batch + 1e-6) / (source + batch + 2e-6)  # never 0 or 1: a class that is ruled out stays so
+    trusted = agreement(by_method, by_source) >= same - APART
+    return torch.where(trusted, share * by_source + (1 - share) * by_method, by_source)
 
 
 def _gather(state: Any, x: Tensor, answer: Tensor) -> int:
@@ -290,7 +316,8 @@ def _look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         sure = source < SURER_THAN_STREAM * stream and with_stream >= AGREES_WITH_STREAM
     else:
         sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
-    state.watch_trusted = "source" if sure else "stream" if state.watch_uneven else "batch"
+    alone, beside = ("source", "stream") if state.watch_uneven else ("both", "batch")
+    state.watch_trusted = alone if sure else beside
     return by_batch, by_source
 
 
