@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,53 @@ def test_data_list_names_every_set(tmp_path: Path, capsys: pytest.CaptureFixture
     assert printed.count("missing") == 12
 
 
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def in_colour(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_names_are_whole_in_80_columns(tmp_path: Path, npz: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "cifar-10-python.tar.gz").write_bytes(b"")
+    assert main(["data", "list", "--root", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b[" in printed  # as in a terminal
+    for name in ("tiny-imagenet", "art_painting", "files found"):
+        assert f" {name}" in printed or f"m{name}" in printed
+    common = ["corrupt", "arrays", "--root", str(npz), "--only", "elastic_transform,jpeg_compression"]
+    assert main([*common, "--severity", "5", "--out", str(tmp_path / "c")]) == 0
+    assert main([*common, "--severity", "5", "--check", str(tmp_path / "c")]) == 0
+    checked = capsys.readouterr().out
+    assert "elastic_transform 5" in checked
+    for text in (printed, checked):
+        assert "…" not in text
+        assert max(len(line) for line in in_colour(text).splitlines()) <= 80
+
+
+@pytest.mark.usefixtures("narrow")
+def test_long_says_where_data_came_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "cifar-10-python.tar.gz").write_bytes(b"")
+    assert main(["data", "list", "--root", str(tmp_path), "--long"]) == 0
+    assert "cifar10 test: cifar10/cifar-10-python.tar.gz" in in_colour(capsys.readouterr().out)
+
+
+def test_damaged_data_are_explained_by_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "steep-data.json").write_text("[]")
+    assert main(["data", "list", "--root", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "damaged" in printed
+    assert "expected a JSON object" in printed
+
+
 def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
@@ -194,7 +242,7 @@ def test_a_warning_is_one_line(
         assert first.startswith("warning: frost: using a procedural texture")
         assert "1 made" in last
         assert main([*arguments, "--check", str(tmp_path / "c")]) == 0
-        assert "procedural / procedural frost" in capsys.readouterr().out
+        assert "theirs procedural, ours procedural" in capsys.readouterr().out
     finally:
         frost._pictures.cache_clear()
         frost.atlas.cache_clear()

@@ -74,14 +74,14 @@ def corrupt(
 
 
 def _table(rows: list[Comparison], folder: Path) -> None:
-    columns = ("corruption", "severity", "mean", "spread", "to clean", "within 1", "verdict")
-    table = Table(*columns, title=escape(f"{folder} / ours"))
+    """Print how far theirs is from ours, in columns that fit a terminal of 80 characters with every name whole."""
+    title = escape(f"{folder}: theirs − ours, in grey levels")
+    table = Table("corruption", "mean", "spread", "to clean", "within 1", "verdict", title=title)
     colours = {"identical": "green", "same": "green", "differs": "red"}
     for row in rows:
-        pairs = (f"{theirs:.2f} / {ours:.2f}" for theirs, ours in (row.mean, row.std, row.distance))
+        apart = [f"{theirs - ours:+.2f}".replace("-", "−") for theirs, ours in (row.mean, row.std, row.distance)]
         within = "" if row.within is None else f"{row.within:.2%}"
-        verdict = f"[{colours[row.verdict]}]{row.verdict}"
-        if row.frost is not None:
-            verdict += f" ({' / '.join(map(escape, row.frost))} frost)"
-        table.add_row(row.corruption, str(row.severity), *pairs, within, verdict)
+        table.add_row(f"{row.corruption} {row.severity}", *apart, within, f"[{colours[row.verdict]}]{row.verdict}")
     print_table(table)
+    for theirs, ours in dict.fromkeys(row.frost for row in rows if row.frost is not None):
+        typer.echo(f"frost pictures: theirs {theirs}, ours {ours}")

@@ -21,13 +21,18 @@ _COLOURS = {"ready": "green", "files found": "yellow", "missing": "dim", "damage
 
 
 @data.command("list")
-def list_(root: Root = None) -> None:
+def list_(
+    root: Root = None,
+    long: Annotated[bool, typer.Option("--long", help="Also say where each part came from, and its checksum.")] = False,
+) -> None:
     """List every set with its state.
 
-    Example: steep data list
+    Example: steep data list --long
     """
     place = root or default_root()
-    _table([row for name in names() for row in status(name, place)], place)
+    rows = [row for name in names() for row in status(name, place)]
+    _table(rows, place)
+    _origins([row for row in rows if long or row.state == "damaged"])
 
 
 @data.command()
@@ -39,7 +44,9 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: R
     place = root or default_root()
     with progress_bar(console()) as progress:
         bring(name, place, progress)
-    _table(status(name, place), place)
+    rows = status(name, place)
+    _table(rows, place)
+    _origins(rows)
 
 
 @data.command()
@@ -51,21 +58,23 @@ def verify(name: Annotated[str, typer.Argument(help="Such as cifar10.")], root: 
     place = root or default_root()
     rows = status(name, place, check=True)
     _table(rows, place)
+    _origins([row for row in rows if row.state == "ready"])
     if wrong := [row for row in rows if row.state != "ready"]:
         missing = f"{name} ({wrong[0].part}) is not below {place}. Run: steep data fetch {name}"
         raise DataError(wrong[0].origin or missing)
 
 
 def _table(rows: list[Status], root: Path) -> None:
-    table = Table("set", "part", "state", "images", "size", "origin", "sha256", title=escape(f"data below {root}"))
+    """Print the columns that fit a terminal of 80 characters with every name whole."""
+    table = Table("set", "part", "state", "images", "size", title=escape(f"data below {root}"))
     for row in rows:
-        table.add_row(
-            row.name,
-            row.part,
-            f"[{_COLOURS[row.state]}]{row.state}",
-            f"{row.count:,}",
-            f"{row.bytes / 1e6:,.0f} MB" if row.bytes else "",
-            "see below" if row.state == "damaged" else escape(row.origin),
-            row.digest[:12],
-        )
+        size = f"{row.bytes / 1e6:,.0f} MB" if row.bytes else ""
+        table.add_row(row.name, row.part, f"[{_COLOURS[row.state]}]{row.state}", f"{row.count:,}", size)
     print_table(table)
+
+
+def _origins(rows: list[Status]) -> None:
+    """Print where each part came from and its whole checksum, or what is wrong with it."""
+    for row in rows:
+        if row.origin:
+            typer.echo(f"{row.name} {row.part}: {row.origin}{f', sha256 {row.digest}' if row.digest else ''}")
