@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from benchmarks.speed import passes
+from steep.methods import METHODS, look_of
 from steep.report.charts import theme
+from steep.report.charts.style import GREY
 from steep.report.export import render
 from steep.report.formats import without_empty
 from tools.results_page.plates import small
@@ -44,8 +47,8 @@ def speed(name: str) -> str:
     for (model, batch), rows in groups.items():
         lines = []
         for row in rows:
-            held = f"{row['gib']:.2f}" if "device" in row["memory_of"] else "–"  # a process's peak is of all its cells
-            numbers = [f"{row['images_per_s']:,.0f}", f"{row['over_plain']:.2f}", f"{row['ms']:,.1f}", held]
+            gib = f"{row['gib']:.2f}" if "device" in row["memory_of"] else "–"  # a process's peak is of all its cells
+            numbers = [f"{row['images_per_s']:,.0f}", f"{row['over_plain']:.2f}", f"{row['ms']:,.1f}", gib]
             lines.append([row["method"], row["mode"], *numbers, f"{row['tflops']:.1f}", f"{row['of_ceiling']:.0%}"])
         row = rows[0]
         out.append(
@@ -58,25 +61,38 @@ def speed(name: str) -> str:
 
 def settings() -> list[Row]:
     """The settings of the search: what each costs, counted, and its mean accuracy over the four corruptions."""
-    found: dict[str, list[Row]] = defaultdict(list)
+    by_label: dict[str, list[Row]] = defaultdict(list)
     for row in read("search-tea-fast.jsonl"):
-        found[row["spec"]["label"]].append(row)
+        by_label[row["spec"]["label"]].append(row)
     out = []
-    for label, rows in found.items():
+    for label, rows in by_label.items():
         spec = rows[0]["spec"]
+        if not METHODS[spec["method"]].moves:
+            continue
         cost = passes(spec["method"], _known(spec["hyper"]), spec["batch_size"]) / spec["batch_size"]
-        out.append({"label": label, "cost": cost, "accuracy": 100 * mean(r["accuracy"] for r in rows), "n": len(rows)})
+        about = {"label": label, "method": spec["method"], "usual_of": _usual_of(spec), "n": len(rows)}
+        out.append({**about, "cost": cost, "accuracy": 100 * mean(r["accuracy"] for r in rows)})
     return out
+
+
+def _usual_of(spec: Row) -> str:
+    """Name the method whose usual values a setting has: that of the row, or one made of it; nothing where none."""
+    for name, method in METHODS.items():
+        if issubclass(method, METHODS[spec["method"]]):
+            usual = json.loads(json.dumps(asdict(method())))
+            if all(usual[key] == value for key, value in spec["hyper"].items()):
+                return name
+    return ""
 
 
 def _known(hyper: Row) -> Row:
     return {name: value for name, value in hyper.items() if name in ("sgld_steps", "chains")}
 
 
-def front(found: list[Row]) -> list[Row]:
+def front(every: list[Row]) -> list[Row]:
     """The settings than which none is both cheaper and better."""
     best: list[Row] = []
-    for row in sorted(found, key=lambda row: (row["cost"], -row["accuracy"])):
+    for row in sorted(every, key=lambda row: (row["cost"], -row["accuracy"])):
         if not best or row["accuracy"] > best[-1]["accuracy"]:
             best.append(row)
     return best
@@ -84,12 +100,12 @@ def front(found: list[Row]) -> list[Row]:
 
 def search() -> str:
     """The front, and where the paper's setting and Tent lie."""
-    found = [row for row in settings() if row["label"] != "source"]
-    shown = {row["label"]: row for row in front(found)}
-    shown |= {row["label"]: row for row in found if row["label"] in ("tent", "tea")}
+    every = settings()
+    best = front(every)
     lines = [
-        [row["label"], "front" if row in front(found) else "", f"{row['cost']:.2f}", f"{row['accuracy']:.2f}"]
-        for row in sorted(shown.values(), key=lambda row: row["cost"])
+        [row["label"], "front" if row in best else "", f"{row['cost']:.2f}", f"{row['accuracy']:.2f}"]
+        for row in sorted(every, key=lambda row: row["cost"])
+        if row in best or row["label"] == row["usual_of"]
     ]
     return table(["setting", "", "passes an image", "accuracy"], lines)
 
@@ -130,8 +146,8 @@ def precisions() -> str:
                 most = max(abs(half[shift] - full[shift]) for shift in full)
                 means = (mean(half[shift] for shift in full), mean(full.values()))
                 away = f"{means[0] - means[1]:+.2f}".replace("-", "−")
-                told = [f"{means[0]:.2f}", f"{precision} {means[1]:.2f}", away, f"{most:.2f}"]
-                lines.append([method, model, device, *told, f"{len(full)} × {images}"])
+                numbers = [f"{means[0]:.2f}", f"{precision} {means[1]:.2f}", away, f"{most:.2f}"]
+                lines.append([method, model, device, *numbers, f"{len(full)} × {images}"])
     head = ["method", "model", "device", "bfloat16", "instead", "difference", "largest on one set", "images"]
     return table(head, lines)
 
@@ -147,27 +163,38 @@ MAKE = {
 
 def written(page: str) -> str:
     """The page with its tables made anew."""
-    return BLOCK.sub(lambda found: found[1] + MAKE[found[2]]() + found[3], page)
+    return BLOCK.sub(lambda block: block[1] + MAKE[block[2]]() + block[3], page)
 
 
 def draw(path: Path = FIGURE) -> None:
-    """Accuracy against cost, every setting of the search a point, the front a line."""
+    """Accuracy against cost, every setting of the search a point in its method's colour, the front a line."""
     import altair as alt
 
-    found = [row for row in settings() if row["label"] != "source"]
-    named = {"tea": "the paper's", "tent": "Tent", "steps-3-rate-0.7-chains-25": "tea-fast"}
-    for row in found:
-        row["name"] = named.get(row["label"], "")
-    x = alt.X("cost:Q", title="passes through the model per test image", scale=alt.Scale(type="log", domain=[1.8, 100]))
-    y = alt.Y("accuracy:Q", title="mean accuracy, %", scale=alt.Scale(zero=False))
-    points = alt.Chart(alt.Data(values=found)).mark_circle(size=60, opacity=0.75, color="#0f766e").encode(x, y)
-    line = alt.Chart(alt.Data(values=front(found))).mark_line(interpolate="step-after", color="#0f766e").encode(x, y)
-    text = alt.Chart(alt.Data(values=[row for row in found if row["name"]]))
-    names = text.mark_text(dy=-14).encode(x, y, text="name:N")
-    rings = text.mark_point(size=140, filled=False, color="#b45309", strokeWidth=2).encode(x, y)
+    every = settings()
+    usual = [row for row in every if row["usual_of"]]
+    looks = [look_of(row["usual_of"]) for row in usual]
+    x = alt.X("cost:Q", title="passes through the model per test image", scale=alt.Scale(type="log", domain=[1.6, 100]))
+    y = alt.Y("accuracy:Q", title="mean accuracy, % (does not begin at 0)", scale=alt.Scale(zero=False))
+    names = alt.Scale(domain=[row["usual_of"] for row in usual], range=[look.colour for look in looks])
+    marks = alt.Scale(domain=names.domain, range=[look.marker for look in looks])
+    colour, shape = alt.Color("usual_of:N", scale=names, legend=None), alt.Shape("usual_of:N", scale=marks, legend=None)
+    others = alt.Chart(alt.Data(values=[row for row in every if not row["usual_of"]])).transform_calculate(
+        usual_of="datum.method"
+    )
+    small_points = others.mark_circle(size=40, opacity=0.5).encode(x, y, color=colour)
+    line = alt.Chart(alt.Data(values=front(every))).mark_line(interpolate="step-after", color=GREY).encode(x, y)
+    text = alt.Chart(alt.Data(values=usual))
+    points = text.mark_point(size=160, filled=True, opacity=1).encode(x, y, color=colour, shape=shape)
+    labels = text.mark_text(dy=-16, fontWeight="bold").encode(x, y, text="usual_of:N", color=colour)
     path.parent.mkdir(exist_ok=True)
-    title = alt.Title("Every setting of the search", subtitle="mean over the four extra corruptions")
-    chart = (points + line + rings + names).properties(width=340, height=300, title=title)
+    title = alt.Title(
+        "Every setting of the search",
+        subtitle=[
+            "mean over the four extra corruptions; small: other",
+            "settings of tea; line: none is cheaper and better",
+        ],
+    )
+    chart = (line + small_points + points + labels).properties(width=340, height=300, title=title)
     path.write_bytes(small(render("png")(chart.configure(**theme()).to_dict())))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import altair as alt
 
+from steep.core.method import Look
 from steep.methods import SOURCE, look_of
 
 ROWS = Path(__file__).parents[2] / "results/safety-cpu.jsonl"
@@ -60,18 +61,25 @@ def picture() -> alt.Chart:
         for name, (gain, _) in methods.items()
         if name != SOURCE
     ]
-    names = [*SHOWN, "another method"]
-    colours = [*(look_of(name).colour for name in SHOWN), "#b9c0c6"]
+    names = [*SHOWN, "another method"]  # each in a row of its own: where methods are level, none hides another
+    looks = [*map(look_of, SHOWN), Look("#b9c0c6", "circle")]
     zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(color="#555").encode(x="x:Q")
-    dots = alt.Chart(alt.Data(values=points)).mark_circle(size=80, opacity=0.85).encode(
-        x=alt.X("gain:Q", title="points above the source model", axis=alt.Axis(tickMinStep=1, tickCount=6)),
-        y=alt.Y("stream:N", sort=[*gains()], title=None, axis=alt.Axis(labelExpr="split(datum.label, ', ')")),
+    legend = alt.Legend(orient="top", columns=3, title=None, labelFontSize=14)
+    dots = alt.Chart(alt.Data(values=points)).mark_point(size=60, filled=True, opacity=0.9).encode(
+        x=alt.X(
+            "gain:Q", title="points above the source model", axis=alt.Axis(tickMinStep=1, tickCount=6),
+            scale=alt.Scale(padding=8),
+        ),
+        y=alt.Y(
+            "stream:N", sort=[*gains()], title=None, axis=alt.Axis(labelExpr="split(datum.label, ', ')"),
+            scale=alt.Scale(paddingInner=0.3),
+        ),
+        yOffset=alt.YOffset("method:N", scale=alt.Scale(domain=names)),
         color=alt.Color(
-            "method:N",
-            scale=alt.Scale(domain=names, range=colours),
-            legend=alt.Legend(orient="top", columns=3, title=None, labelFontSize=14),
+            "method:N", scale=alt.Scale(domain=names, range=[look.colour for look in looks]), legend=legend
+        ),
+        shape=alt.Shape(
+            "method:N", scale=alt.Scale(domain=names, range=[look.marker for look in looks]), legend=legend
         ),
     )  # fmt: skip
-    grey = dots.transform_filter(alt.datum.method == names[-1])
-    bright = dots.transform_filter(alt.datum.method != names[-1])
-    return (zero + grey + bright).properties(width=270, height=440)
+    return (zero + dots).properties(width=270, height=600)

@@ -24,6 +24,7 @@ import steep
 from legible import LEAST, PHONE, smallest
 from reading import HOME, PAGES, anchors, blocks, commands, links, name, tables
 from steep import cli
+from steep.methods import look_of
 
 TEMPLATES = HOME / ".github" / "ISSUE_TEMPLATE"
 GENERATE = HOME / "docs" / "generate"
@@ -219,6 +220,30 @@ def test_the_letters_of_the_pictures_can_be_read_on_a_phone(
     speed_page.draw(tmp_path / "speed.png")
     assert len(specs) == 6
     assert min(map(smallest, specs)) >= LEAST
+
+
+def test_no_method_hides_another_where_both_are_level(generator) -> None:
+    spec = generator("safety_table").picture().to_dict()
+    (dots,) = (layer for layer in spec["layer"] if "y" in layer["encoding"])
+    points = [(p["stream"], p["method"], p["gain"]) for p in dots["data"]["values"] if p["method"] != "another method"]
+    assert len({(stream, gain) for stream, _, gain in points}) < len(points) == len(set(points))
+    assert dots["encoding"]["yOffset"]["field"] == "method"
+
+
+def test_the_search_is_drawn_in_the_colours_of_its_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(HOME))
+    speed_page = importlib.import_module("benchmarks.speed_page")
+    drawn: list[dict[str, Any]] = []
+    monkeypatch.setattr(speed_page, "render", lambda form: drawn.append)
+    monkeypatch.setattr(speed_page, "small", lambda content: b"")
+    speed_page.draw(tmp_path / "speed.png")
+    scales = [layer["encoding"]["color"]["scale"] for layer in drawn[0]["layer"] if "color" in layer["encoding"]]
+    assert len(scales) == 3
+    for scale in scales:
+        assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
+            name: look_of(name).colour for name in ("tent", "tea", "tea-fast")
+        }
+    assert "0f766e" not in json.dumps(drawn)
 
 
 def test_the_committed_charts_are_narrow_enough() -> None:

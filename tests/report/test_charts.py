@@ -157,6 +157,27 @@ def test_letters_can_be_read_on_a_phone(name: str) -> None:
     assert smallest(titled(CHARTS[name](ROWS[name]).to_dict(), "a title")) >= LEAST
 
 
+def axes(spec: Any) -> list[dict[str, Any]]:
+    """Every x and y of a chart and of the charts inside it."""
+    if isinstance(spec, list):
+        return [axis for part in spec for axis in axes(part)]
+    if not isinstance(spec, dict):
+        return []
+    inside = [axis for name, part in spec.items() if name != "datasets" for axis in axes(part)]
+    return inside + [spec["encoding"][name] for name in ("x", "y") if name in spec.get("encoding", {})]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_axes_begin_at_zero_or_the_chart_says_which_do_not(name: str) -> None:
+    """An energy has no zero to begin at; what hyper-parameters change would not be seen from a zero."""
+    what = {"energy-error": "energy", "energy-steps": "energy", "stream": "energy", "sensitivity": "accuracy"}.get(name)
+    spec = CHARTS[name](ROWS[name]).to_dict()
+    cut = [axis["title"] for axis in axes(spec) if (axis.get("scale") or {}).get("zero") is False]
+    assert bool(cut) == (what is not None)
+    assert all(what and what in title for title in cut)
+    assert (f"the axes of {what} do not begin at zero" in " ".join(spec["title"]["subtitle"])) == bool(cut)
+
+
 def test_energy_groups_are_merged_without_losing_an_image() -> None:
     rows = ROWS["energy-error"]
     groups = [r for r in rows if r["part"] == "group"]

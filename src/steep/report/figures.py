@@ -286,7 +286,8 @@ _FIGURES: dict[str, tuple[str, str, Callable[[Table], list[Record]], Callable[[l
     ),
     "energy": (
         "Energy before and after",
-        "Mean energy of the test images over all shifts: under the source model, and as each method answered them.",
+        "Mean energy of the test images over all shifts: under the source model, and as each method answered them. "
+        "The axis does not begin at zero.",
         _energies,
         _energy_chart,
     ),

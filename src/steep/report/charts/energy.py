@@ -16,6 +16,7 @@ from steep.report.charts.style import (
     altair,
     by_family,
     by_label,
+    cut,
     family,
     not_drawn,
     plot,
@@ -96,7 +97,10 @@ def _error_chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     return (
         alt.vconcat(alt.layer(bars, counts), points, spacing=28),
         f"Energy and errors: {parts['shift'][0]['label']}",
-        ["over each bar: its images", f"{gone} shifts with answers that are not finite are not drawn" if gone else ""],
+        [
+            f"over each bar: its images; {cut('energy')}",
+            f"{gone} shifts with answers that are not finite are not drawn" if gone else "",
+        ],
         f"Above: error rate in groups of equal width in energy. Below: mean loss against mean energy for {names}.",
     )
 
@@ -129,7 +133,7 @@ def _step_chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     panels = []
     for name, title in _STEPS.items():
         x = alt.X("step:Q", title="adaptation steps").axis(tickMinStep=1, format="d")
-        y = alt.Y(f"{name}:Q", title=title).scale(zero=False)
+        y = alt.Y(f"{name}:Q", title=title).scale(zero=name != "energy")
         tip = f"label:N, step:Q, {name}:Q .4g"
         thick = {"x": x, "y": y, "color": colour, "tip": f"{tip}, runs:Q"}
         layers = [
@@ -145,7 +149,7 @@ def _step_chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     return (
         alt.vconcat(*panels, spacing=20),
         "Energy, loss and accuracy over adaptation steps on the same images",
-        [over + ("; thin: each shift" if thin else ""), not_drawn(len(every) - len(shifts), "points")],
+        [over + ("; thin: each shift" if thin else ""), cut("energy"), not_drawn(len(every) - len(shifts), "points")],
         f"Three line charts over adaptation steps for {', '.join(labels)}.",
     )
 
@@ -191,8 +195,8 @@ def _severity_chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
         points,
         {"size": 60, "filled": True, "stroke": "white", "strokeWidth": 0.5},
         "shift:N, severity:O, energy_reduction:Q, gain_points:Q",
-        x=alt.X("energy_reduction:Q", title="energy reduction (nats)").scale(zero=False),
-        y=alt.Y("gain_points:Q", title="accuracy gain (points)").scale(zero=False),
+        x=alt.X("energy_reduction:Q", title="energy reduction (nats)"),
+        y=alt.Y("gain_points:Q", title="accuracy gain (points)"),
         color=alt.Color("severity:O", title="severity").scale(scheme="viridis", reverse=True),
     ).properties(title=_titled("Every corruption and severity", rank.get("all")), width=290, height=210)
     rows = [scatter]

@@ -79,7 +79,7 @@ def _line(group: dict[str, Rows], labels: list[str], shift: str) -> Any:
         group["chain"],
         tip="label:N, step:Q, energy:Q, mean_distance:Q",
         x=step.axis(values=steps, labelOverlap="greedy", grid=False),
-        y=alt.Y("mean_distance:Q", title="distance of means").scale(zero=False),
+        y=alt.Y("mean_distance:Q", title="distance of means"),
         **line,
     )
     panels.append(chains.properties(title="Along the chains", width=_SIDE, height=_SIDE))

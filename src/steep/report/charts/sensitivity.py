@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from steep.report.charts.rows import Rows, averaged, finite, grouped, mean
-from steep.report.charts.style import REAL, Chart, Drawing, Parts, altair, by_family, family, not_drawn, plot, spoken
+from steep.report.charts.style import (
+    REAL,
+    Chart,
+    Drawing,
+    Parts,
+    altair,
+    by_family,
+    cut,
+    family,
+    not_drawn,
+    plot,
+    spoken,
+)
 from steep.report.paper import in_order
 
 _ORDER = ("sgld_rate", "sgld_steps", "lr", "batch_size", "chains")
@@ -46,12 +58,13 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     without = ", ".join(f"{spoken(name)} {value:g}" for name, value in partial)
     notes = [
         f"method: {every[0]['label']}; black: mean over {len(shifts)} corruptions; ring: the usual value",
+        cut("accuracy"),
         f"not run for every corruption, so without a mean: {without}" if partial else "",
         not_drawn(sum(not finite(row, "value", "accuracy") for row in every), "runs"),
         f"source model: {mean(source, 'accuracy_percent'):.1f} % mean accuracy" if source else "",
     ]
     return (
-        altair().concat(*panels, columns=2, spacing=16),
+        altair().concat(*panels, columns=2, spacing=16).resolve_scale(y="shared"),
         "Accuracy against each hyper-parameter",
         notes,
         f"Accuracy against {', '.join(map(spoken, sorted(names)))} for {', '.join(map(spoken, shifts))}.",

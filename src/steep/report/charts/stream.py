@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from steep.report.charts.rows import Rows, finite, mean
-from steep.report.charts.style import AMBER, BLUE, GREEN, GREY, REAL, RED, Chart, Drawing, Parts, altair, plot
+from steep.report.charts.style import AMBER, BLUE, GREEN, GREY, REAL, RED, Chart, Drawing, Parts, altair, cut, plot
 
 MOST_POINTS = 200
 """More batches than this are drawn as means of neighbours."""
@@ -54,7 +54,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
     alt, every, events = altair(), parts["batch"], tables["events"]
     span = alt.Scale(domain=[1, max(row["batch"] for row in every) + 1], nice=False)
 
-    def lines(names: tuple[str, ...], title: str, height: int) -> Any:
+    def lines(names: tuple[str, ...], title: str, height: int, *, zero: bool = True) -> Any:
         colours = dict(_LINES[name] for name in names)
         group = [row for row in tables["numbers"] if row["of"] in colours]
         domain = [kind for kind in colours if any(row["of"] == kind for row in group)]
@@ -65,7 +65,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
                 {"strokeWidth": 1.8},
                 "of:N, batch:Q, batch_end:Q, value:Q .4g",
                 x=alt.X("batch:Q", title=None, scale=span).axis(labels=False, grid=False),
-                y=alt.Y("value:Q", title=title).scale(zero=False),
+                y=alt.Y("value:Q", title=title).scale(zero=zero),
                 color=alt.Color("of:N", title=None).scale(domain=domain, range=[colours[kind] for kind in domain]),
                 strokeDash=alt.StrokeDash("of:N", title=None).scale(domain=domain, range=_DASHES[: len(domain)]),
             )
@@ -88,7 +88,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
 
     known = any(finite(row, "disagreement") for row in every)
     panels = [
-        lines(("energy_before", "energy_after", "energy_samples"), "energy (nats)", 140),
+        lines(("energy_before", "energy_after", "energy_samples"), "energy (nats)", 140, zero=False),
         lines(("entropy", "loss"), "entropy, loss (nats)", 110),
         *([lines(("disagreement",), "share of images", 70)] if known else []),
         *(heat(name) for name in (_CLASSES if known else ["classes"])),
@@ -100,6 +100,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
         "One run, batch by batch",
         [
             f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone",
+            cut("energy"),
             dashed if events else "",
         ],
         "Over batches: energy of test images and samples, entropy, loss; a heat map of answered classes.",

@@ -203,6 +203,15 @@ class Chart:
         return chart.properties(title=head, description=f"{title}. {description}")
 
 
+def cut(what: str) -> str:
+    """Note which axes do not begin at zero: where a zero means nothing, or nothing could be seen from it.
+
+    >>> cut("energy")
+    'the axes of energy do not begin at zero'
+    """
+    return f"the axes of {what} do not begin at zero"
+
+
 def not_drawn(count: int, what: str = "values") -> str:
     """Note how many of what is not a number; nothing where all are."""
     return f"{count} {what} are not finite and not drawn" if count else ""
