@@ -256,6 +256,12 @@ def test_calibration_by_hand() -> None:
     finer = [{**row, "calibration": bars((1000, 0.4, 0.6), (9000, 0.9, 0.9))} for row in rows]
     assert "of 15 bins: source 20.00" in found(finer, MAXIMUM, "CIFAR-10, clean").here  # beside, never instead
     assert found(rows[:-1], EXPECTED, "CIFAR-10, clean").verdict == UNKNOWN
+    lone = cell("tea", "clean", 0.9, 0, reliability=bars((4, 0.5, 0.6), (9996, 0.92, 0.9)))
+    few = found([lone, *rows[1:]], MAXIMUM, "CIFAR-10, clean")
+    assert few.verdict == NOISE
+    assert "TEA and source are not told apart; TEA's worst bin holds 4 of 10,000 answers" in few.here
+    assert "95 %" in maximum.here
+    assert "95 %" not in few.here
 
 
 def test_the_emptiest_bin_decides_nothing() -> None:

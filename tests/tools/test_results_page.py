@@ -134,7 +134,7 @@ def test_every_table_names_its_training_where_there_were_several() -> None:
     ]
     made = [part.table.title for part in sort(several, {"a" * 12: "of 40 epochs"})]
     assert ["40 epochs" in title for title in made] == [True, False, False]
-    assert ["no row" in title for title in made] == [False, True, False]
+    assert ["unrecorded" in title for title in made] == [False, True, False]
 
 
 def test_a_part_of_a_set_is_folded_beside_the_whole_and_in_sight_alone() -> None:
@@ -197,7 +197,10 @@ def test_a_variants_own_batch_is_no_missing_cell() -> None:
 
 def test_batches_tell_tables_apart_too() -> None:
     several = [*grid({"tea": 0.8}), *grid({"tea": 0.7}, batch_size=50)]
-    assert {part.table.title.rsplit(" · ", 1)[1] for part in sort(several, {})} == {"batch 200", "batch 50"}
+    assert {part.table.title.rsplit(" · ", 1)[1] for part in sort(several, {})} == {
+        "adapted in batches of 200",
+        "adapted in batches of 50",
+    }
 
 
 def test_a_table_of_few_shifts_is_folded_beside_one_of_all() -> None:
@@ -252,7 +255,10 @@ def test_a_training_that_was_kept_is_named_by_its_epochs(tmp_path: Path) -> None
     made = pages(evidence.read([tmp_path]), tmp_path)
     first = re.findall(r"\| TEA has the highest mean accuracy and .* · (source model .+?) \|.*\*\*(.+)\*\*",
                        made["results/claims.md"])  # fmt: skip
-    assert first == [("source model of 40 epochs", "holds"), (f"source model {'b' * 12}", "does not hold")]
+    unrecorded = "source model of an unrecorded training"
+    assert first == [("source model of 40 epochs", "holds"), (unrecorded, "does not hold")]
+    titles = re.findall(r"^### .*(source model .*)$", made["results/cifar10-c.md"], re.MULTILINE)
+    assert titles == ["source model of 40 epochs", unrecorded]
 
 
 def test_trainings_of_as_many_epochs_are_told_apart_and_said_again() -> None:
@@ -263,9 +269,9 @@ def test_trainings_of_as_many_epochs_are_told_apart_and_said_again() -> None:
     rows = [{**same, "weights_sha256": digest * 64, "spec": spec} for digest, spec in specs.items()]
     usual = spec["batch_size"]
     assert named([*rows, {**rows[0], "epochs": 9, "weights_sha256": "e" * 64}]) == {
-        "a" * 12: f"of 104 epochs (batch_size {usual}, border reflect)",
-        "b" * 12: "of 104 epochs (batch_size 77, border zeros)",
-        "c" * 12: "of 104 epochs (batch_size 77, border reflect)",
+        "a" * 12: f"of 104 epochs (batches of {usual}, mirrored borders)",
+        "b" * 12: "of 104 epochs (batches of 77, black borders)",
+        "c" * 12: "of 104 epochs (batches of 77, mirrored borders)",
         "d" * 12: "of 104 epochs",
         "e" * 12: "of 9 epochs",
     }

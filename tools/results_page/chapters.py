@@ -16,6 +16,7 @@ from steep.methods import SOURCE
 from steep.report.paper import SUBJECT, as_in_paper, benchmark, blocks
 from steep.report.tables import Line, Table, build
 from steep.report.words import declared, model_title
+from tools.results_page.trainings import UNRECORDED
 
 STREAMS, OTHERS, VARIANTS, TUNED = "Other streams", "More runs", "Variants of one method", "Tuned baselines"
 OTHER_PAGE = "other"
@@ -27,7 +28,7 @@ _MODELS = tuple(dict.fromkeys(block["model"] for block in blocks()))
 _APART = {
     "precision": "{}",
     "weights_sha256": "source model {}",
-    "batch_size": "batch {}",
+    "batch_size": "adapted in batches of {}",
     "delta": "delta {}",
     "channels": "{} channels",
 }
@@ -74,7 +75,7 @@ def told_apart(tables: Sequence[Table], trained: Mapping[str, str]) -> list[Tabl
         differ = {name for name in _APART if len({str(peer.spec.get(name)) for peer in peers}) > 1}
         differ |= {"weights_sha256"} if len(digests[_trained_for(table)]) > 1 else set()
         weights = str(table.spec.get("weights_sha256"))[:12]
-        spec = {**table.spec, "weights_sha256": trained.get(weights, "whose training has no row")}
+        spec = {**table.spec, "weights_sha256": trained.get(weights, UNRECORDED)}
         words = [_APART[name].format(spec.get(name)) for name in _APART if name in differ]
         renamed.append(replace(table, title=" · ".join([table.title, *words])))
     return renamed

@@ -17,7 +17,7 @@ from tools.results_page.front_page import front_page
 from tools.results_page.other_pages import analyses_page, sources_page
 from tools.results_page.plates import Plates
 from tools.results_page.set_page import SetPage
-from tools.results_page.trainings import named
+from tools.results_page.trainings import UNRECORDED, named
 
 
 def pages(
@@ -52,4 +52,5 @@ def _claims(parts: Sequence[Part], evidence: Evidence, trained: dict[str, str]) 
     if not evidence.runs.analyses and not any(part.page in PAGES for part in parts):
         return []
     checked = across(tables, evidence.runs.analyses, tuned)
-    return [replace(claim, weights=trained.get(claim.weights, claim.weights)) for claim in checked]
+    names = {claim.weights: trained.get(claim.weights, UNRECORDED) for claim in checked if claim.weights}
+    return [replace(claim, weights=names.get(claim.weights, "")) for claim in checked]

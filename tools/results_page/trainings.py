@@ -14,6 +14,10 @@ from steep.training import TrainingSpec
 
 _DECISIVE = tuple(TrainingSpec(recipe="", data="digits", model="", epochs=1, batch_size=2, lr=1.0).identity())
 _OLDER = {"border": "zeros"}  # of a spec that is older than the key
+_SAID = {"batch_size": "batches of {}", "border": "{} borders"}
+_VALUES = {"zeros": "black", "reflect": "mirrored"}
+UNRECORDED = "of an unrecorded training"
+"""How a source model is named whose training left no row."""
 
 
 def named(trainings: Iterable[Row]) -> dict[str, str]:
@@ -22,7 +26,7 @@ def named(trainings: Iterable[Row]) -> dict[str, str]:
     >>> alike = {"data": "cifar10", "architecture": "wrn-28-10", "epochs": 40}
     >>> specs = {"a" * 64: {"batch_size": 128, "lr": 0.1}, "b" * 64: {"batch_size": 256, "lr": 0.1}}
     >>> named({**alike, "weights_sha256": digest, "spec": spec} for digest, spec in specs.items())["a" * 12]
-    'of 40 epochs (batch_size 128)'
+    'of 40 epochs (batches of 128)'
     """
     alike: dict[tuple[str, str, int], list[Row]] = {}
     for row in trainings:
@@ -34,10 +38,19 @@ def named(trainings: Iterable[Row]) -> dict[str, str]:
         keys = sorted({key for spec in known for key in spec})
         apart = [key for key in keys if any(spec.get(key) != known[0].get(key) for spec in known)]
         for row, spec in zip(rows, specs, strict=True):
-            words = ", ".join(f"{key} {plain(spec[key])}" for key in apart if key in spec)
+            words = ", ".join(_spoken(key, spec[key]) for key in apart if key in spec)
             text = f"of {plain(row['epochs'])} epochs" + (f" ({words})" if words else "")
             names[row["weights_sha256"][:12]] = text
     return names
+
+
+def _spoken(key: str, value: Any) -> str:
+    """Write a value of a spec the way people do.
+
+    >>> _spoken("border", "reflect"), _spoken("weight_decay", 0.0005)
+    ('mirrored borders', 'weight decay 0.0005')
+    """
+    return _SAID.get(key, key.replace("_", " ") + " {}").format(_VALUES.get(str(value), plain(value)))
 
 
 def retrain(row: Row) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from steep import recipes
 from steep.bench.rows import Row, pooled
 from steep.metrics import Reliability
-from steep.report.claims import decide, line_of
+from steep.report.claims import NOISE, decide, line_of
 from steep.report.noise import Measured, bars_of, calibration_error, places, whole_seeds
 from steep.report.paper import SUBJECT, benchmark
 from steep.report.tables import Table
@@ -24,6 +24,9 @@ from tools.results_page.claims.placed import Claim, missing, origin, provenance
 
 COMPARED: tuple[str, ...] = tuple(recipes.paper()["claims"]["calibration_compared"])
 DATA, BINS = "cifar10-c", "reliability"
+FEW = 30
+"""Of fewer answers than this a bin's accuracy has no interval worth printing."""
+
 _SETS = {
     "clean": f"CIFAR-10, clean images · {model_title(MODEL)}",
     "corrupted": f"{named(DATA, severities=(5,))}, 15 corruptions as one set · {model_title(MODEL)}",
@@ -83,16 +86,20 @@ def best_calibrated(tables: Sequence[Table], analyses: Sequence[Row]) -> Iterato
             ours = values[SUBJECT]
             rival = min((who for who in values if who != SUBJECT), key=lambda who: values[who].value)
             here = ", ".join(f"{who} {number(value.value)}" for who, value in values.items())
-            here += f"; TEA against {rival}: {ours - values[rival]}"
+            verdict = decide(values[rival] - ours)
+            tea = measured.errors[SUBJECT]
+            if name == "maximum" and verdict == NOISE and min(tea.worst, measured.errors[rival].worst) < FEW:
+                here += f"; TEA and {rival} are not told apart"
+            else:
+                here += f"; TEA against {rival}: {ours - values[rival]}"
             if name == "maximum":
-                tea = measured.errors[SUBJECT]
                 here += f"; TEA's worst bin holds {tea.worst:,} of {tea.n:,} answers"
                 finer = ", ".join(f"{who} {number(errors.maximum.value)}" for who, errors in measured.finer.items())
                 here += f"; of 15 bins: {finer}" if finer else ""
             if kind == "clean":
                 here += f"; paper, TEA against source: {number(-printed[name])}, a mean over batches"
             part = limited(measured.limit)
-            yield Claim(text, here, decide(values[rival] - ours), where, measured.origin, part)
+            yield Claim(text, here, verdict, where, measured.origin, part)
 
 
 def _bench(tables: Sequence[Table], kind: str) -> _Measured | None:
