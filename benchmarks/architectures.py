@@ -107,7 +107,7 @@ def pictures(n: int, side: int, seed: int, device: str) -> Tensor:
     return nn.functional.interpolate(coarse, size=(side, side), mode="bilinear").to(device)
 
 
-def tried(model: nn.Module, method: str, told: argparse.Namespace) -> dict[str, Any]:
+def tried(model: nn.Module, method: str, args: argparse.Namespace) -> dict[str, Any]:
     """Adapt for a few batches and say what happened."""
     norms = {
         f"{path}.{leaf}"
@@ -116,23 +116,23 @@ def tried(model: nn.Module, method: str, told: argparse.Namespace) -> dict[str, 
         for leaf, _ in module.named_parameters(recurse=False)
     }
     kinds = sorted({type(m).__name__ for m in model.modules() if is_norm(m)})
-    found: dict[str, Any] = {"norm_layers": kinds, "norm_parameters": len(norms)}
+    outcome: dict[str, Any] = {"norm_layers": kinds, "norm_parameters": len(norms)}
     try:
-        adapter = steep.adapt(model, method, precision=told.precision, **METHODS[method])
+        adapter = steep.adapt(model, method, precision=args.precision, **METHODS[method])
     except NothingToAdaptError as error:
-        return {**found, "refused": str(error), "ok": False}
+        return {**outcome, "refused": str(error), "ok": False}
     before = {name: p.detach().clone() for name, p in adapter.model.named_parameters()}
     finite, energies = True, []
     start = time.perf_counter()
-    for seed in range(told.batches):
-        finite &= bool(adapter(pictures(told.batch, told.side, seed, told.device)).isfinite().all())
+    for seed in range(args.batches):
+        finite &= bool(adapter(pictures(args.batch, args.side, seed, args.device)).isfinite().all())
         report = adapter.last
         energies.append((report.energy_before, report.energy_after))
     seconds = time.perf_counter() - start
     moved = {name for name, p in adapter.model.named_parameters() if not torch.equal(p, before[name])}
     fell = energies[0][1] is None or energies[0][1] < energies[0][0]
     return {
-        **found,
+        **outcome,
         "moved": len(moved),
         "finite": finite,
         "energy": [[None if e is None else round(e, 5) for e in pair] for pair in energies],
@@ -150,13 +150,13 @@ def table(path: Path) -> str:
     heads = ["architecture", "norm layers", *(f"{m}: moved" for m in methods), "finite", "energy fell under tea"]
     lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(methods) + "---|---|"]
     for name in dict.fromkeys(row["architecture"] for row in rows):
-        own = {row["method"]: row for row in rows if row["architecture"] == name}
-        moved = [_moved(own[m]) if m in own else "" for m in methods]
-        adapted = [row for row in own.values() if "finite" in row]
+        by_method = {row["method"]: row for row in rows if row["architecture"] == name}
+        moved = [_moved(by_method[m]) if m in by_method else "" for m in methods]
+        adapted = [row for row in by_method.values() if "finite" in row]
         finite = ("yes" if all(row["finite"] for row in adapted) else "**no**") if adapted else "–"
-        tea = own.get("tea", {})
+        tea = by_method.get("tea", {})
         fell = ("yes" if tea["energy_fell"] else "no") if "energy_fell" in tea else "–"
-        kinds = ", ".join(next(iter(own.values()))["norm_layers"]) or "none"
+        kinds = ", ".join(next(iter(by_method.values()))["norm_layers"]) or "none"
         lines.append(f"| `{name}` | {kinds} | {' | '.join(moved)} | {finite} | {fell} |")
     return "\n".join(lines)
 
@@ -178,46 +178,45 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, metavar="ROWS", help="print stored rows and measure nothing")
-    told = parser.parse_args()
-    if told.table:
-        print(table(told.table))
+    args = parser.parse_args()
+    if args.table:
+        print(table(args.table))
         return
-    told.precision = told.precision or ("bfloat16" if told.device.startswith("cuda") else "float32")
+    args.precision = args.precision or ("bfloat16" if args.device.startswith("cuda") else "float32")
     wrong = 0
-    for library in told.only:
+    for library in args.only:
         package = {"hf": "transformers"}.get(library, library)
         version = importlib.import_module(package).__version__
         for name in MAKERS[library][0]:
-            model = built(library, name, told.classes, told.side).to(told.device)
+            model = built(library, name, args.classes, args.side).to(args.device)
             for method in METHODS:
                 full = f"{library}:{name}"
                 try:
-                    found = tried(model, method, told)
+                    outcome = tried(model, method, args)
                 except Exception as error:  # the row says so; the other architectures are still of interest
-                    found = {"error": f"{type(error).__name__}: {error}", "ok": False}
+                    outcome = {"error": f"{type(error).__name__}: {error}", "ok": False}
                 if full in REFUSED:
-                    found["ok"] = "refused" in found
-                wrong += not found["ok"]
-                said = (
-                    found.get("refused") or found.get("error") or f"{found['moved']} moved, energy {found['energy'][0]}"
-                )
-                print(f"{'ok  ' if found['ok'] else 'FAIL'} {full:45} {method:5} {said[:110]}", flush=True)
+                    outcome["ok"] = "refused" in outcome
+                wrong += not outcome["ok"]
+                words = outcome.get("refused") or outcome.get("error")
+                words = words or f"{outcome['moved']} moved, energy {outcome['energy'][0]}"
+                print(f"{'ok  ' if outcome['ok'] else 'FAIL'} {full:45} {method:5} {words[:110]}", flush=True)
                 row = {
                     "benchmark": "architectures",
                     "architecture": full,
                     "method": method,
                     "hyper": METHODS[method],
-                    **found,
+                    **outcome,
                     "parameters": sum(p.numel() for p in model.parameters()),
-                    "batch": told.batch,
-                    "batches": told.batches,
-                    "side": told.side,
-                    "precision": told.precision,
-                    "device": provenance.device_name(torch.device(told.device)),
+                    "batch": args.batch,
+                    "batches": args.batches,
+                    "side": args.side,
+                    "precision": args.precision,
+                    "device": provenance.device_name(torch.device(args.device)),
                     "versions": {**provenance.versions(), package: version},
                     "commit": provenance.commit(),
                 }
-                append(told.out, row)
+                append(args.out, row)
     sys.exit(1 if wrong else 0)
 
 

@@ -43,51 +43,51 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
-    source, digest = None, weights_sha256(told.weights)
-    for shift in told.shifts:
+    args = parser.parse_args()
+    source, digest = None, weights_sha256(args.weights)
+    for shift in args.shifts:
         data = (
-            load(told.data.removesuffix("-c"), root=told.root, limit=told.limit)
+            load(args.data.removesuffix("-c"), root=args.root, limit=args.limit)
             if shift == "clean"
-            else load(told.data, root=told.root, corruption=shift, severity=told.severity, limit=told.limit)
+            else load(args.data, root=args.root, corruption=shift, severity=args.severity, limit=args.limit)
         )
         if source is None:
-            source = steep.models.build(told.model, len(data.classes))
-            steep.models.checkpoints.load(source, told.weights)
-            source.to(told.device, memory_format=torch.channels_last)
+            source = steep.models.build(args.model, len(data.classes))
+            steep.models.checkpoints.load(source, args.weights)
+            source.to(args.device, memory_format=torch.channels_last)
         for statistics in STATISTICS:
-            accuracy = right(source, data, statistics, told) / len(data)
+            accuracy = right(source, data, statistics, args) / len(data)
             print(f"{shift:18} {statistics:8} {accuracy:.2%}", flush=True)
             row = {
-                "benchmark": "borders", "data": told.data, "model": told.model, "shift": shift,
-                "severity": 0 if shift == "clean" else told.severity, "statistics": statistics, "pad": told.pad,
-                "batch": told.batch, "precision": "bfloat16", "seed": told.seed, "n": len(data), "accuracy": accuracy,
-                "weights_sha256": digest, **provenance.stamp(told.device),
+                "benchmark": "borders", "data": args.data, "model": args.model, "shift": shift,
+                "severity": 0 if shift == "clean" else args.severity, "statistics": statistics, "pad": args.pad,
+                "batch": args.batch, "precision": "bfloat16", "seed": args.seed, "n": len(data), "accuracy": accuracy,
+                "weights_sha256": digest, **provenance.stamp(args.device),
             }  # fmt: skip
-            append(told.out, row)
+            append(args.out, row)
 
 
-def right(source: nn.Module, data: ImageSet, statistics: str, told: argparse.Namespace) -> int:
+def right(source: nn.Module, data: ImageSet, statistics: str, args: argparse.Namespace) -> int:
     """Count the right answers to a set's whole pictures, each batch normalised by the statistics named."""
     model = copy.deepcopy(source).eval()
     norms = nn.ModuleList(layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d))
     for layer in norms:
         layer.momentum = 1.0  # a pass in training mode leaves the statistics of that pass alone
     images, labels = torch.from_numpy(data.images.copy()), torch.from_numpy(data.labels.copy())
-    draws = draw(len(data), seed=told.seed, epoch=0, pad=told.pad, flip=True, device=images.device)
-    found = 0
-    for start in range(0, len(data), told.batch):
-        x, y = images[start : start + told.batch], labels[start : start + told.batch]
+    draws = draw(len(data), seed=args.seed, epoch=0, pad=args.pad, flip=True, device=images.device)
+    correct = 0
+    for start in range(0, len(data), args.batch):
+        x, y = images[start : start + args.batch], labels[start : start + args.batch]
         if statistics != "source":
             norms.train()
             shown = x
             if statistics != "batch":
                 choices = draws.batch(start, start + len(x))._replace(order=torch.arange(len(x)))
-                shown = crops(padded(x, told.pad, statistics), choices, told.pad)  # type: ignore[arg-type]
-            _answers(model, shown, told.device)
+                shown = crops(padded(x, args.pad, statistics), choices, args.pad)  # type: ignore[arg-type]
+            _answers(model, shown, args.device)
             norms.eval()
-        found += int((_answers(model, x, told.device).argmax(dim=1) == y).sum())
-    return found
+        correct += int((_answers(model, x, args.device).argmax(dim=1) == y).sum())
+    return correct
 
 
 def _answers(model: nn.Module, pixels: Tensor, device: str) -> Tensor:

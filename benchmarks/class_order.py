@@ -34,30 +34,30 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
-    data = load(told.data, root=told.root, size=told.size)
-    mixed = np.random.default_rng(told.seed).permutation(len(data))
+    args = parser.parse_args()
+    data = load(args.data, root=args.root, size=args.size)
+    mixed = np.random.default_rng(args.seed).permutation(len(data))
     orders = {"mixed": mixed, "by-class": np.argsort(data.labels, kind="stable")}
-    model = steep.models.build(told.model, len(data.classes), in_channels=data.images.shape[-1])
-    steep.models.checkpoints.load(model, told.weights)
-    digest = weights_sha256(told.weights)
-    for method in told.methods:
-        rate = {} if method in ("source", "bn", "dua") else {"lr": told.lr}
-        adapter = steep.adapt(model, method, seed=told.seed, device=told.device, precision="auto", guard="off", **rate)
-        for order in told.orders:
+    model = steep.models.build(args.model, len(data.classes), in_channels=data.images.shape[-1])
+    steep.models.checkpoints.load(model, args.weights)
+    digest = weights_sha256(args.weights)
+    for method in args.methods:
+        rate = {"lr": args.lr} if "lr" in steep.METHODS[method].__dataclass_fields__ else {}
+        adapter = steep.adapt(model, method, seed=args.seed, device=args.device, precision="auto", guard="off", **rate)
+        for order in args.orders:
             adapter.reset()
             right, classes = 0, []
-            for x, y in batches(data, told.batch, device=told.device, order=orders[order]):
+            for x, y in batches(data, args.batch, device=args.device, order=orders[order]):
                 right += int((adapter(x).argmax(dim=1) == y).sum())
                 classes.append(len(y.unique()))
             row = {
-                "benchmark": "class-order", "data": told.data, "size": told.size, "model": told.model,
-                "method": method, "seed": told.seed, "batch": told.batch, "order": order, "n": len(data),
+                "benchmark": "class-order", "data": args.data, "size": args.size, "model": args.model,
+                "method": method, "seed": args.seed, "batch": args.batch, "order": order, "n": len(data),
                 "classes_a_batch": sum(classes) / len(classes), "accuracy": right / len(data), **rate,
-                "weights_sha256": digest, **provenance.stamp(told.device),
+                "weights_sha256": digest, **provenance.stamp(args.device),
             }  # fmt: skip
             print(f"{method:9} {order:9} {row['accuracy']:.2%}", flush=True)
-            append(told.out, row)
+            append(args.out, row)
 
 
 if __name__ == "__main__":

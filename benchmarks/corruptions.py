@@ -185,9 +185,9 @@ def markdown(rows: list[dict[str, Any]]) -> str:
                 f"{row['device']}, threads: {row['threads']}{cores}, n = {row['n']:,}, {row['frost']} frost"
             )
     lines = ["| corruption | " + " | ".join(heads[run] for run in runs) + " |", "|---" * (len(runs) + 1) + "|"]
-    spent = {run: {name: sum(each) / len(each) for name, each in found.items()} for run, found in runs.items()}
+    spent = {run: {name: sum(each) / len(each) for name, each in times.items()} for run, times in runs.items()}
     for label, names in {**{name: (name,) for name in CORRUPTIONS}, **GROUPS}.items():
-        rates = (len(names) / sum(found[name] for name in names) for found in spent.values())
+        rates = (len(names) / sum(times[name] for name in names) for times in spent.values())
         lines.append(f"| {label} | " + " | ".join(f"{rate:,.0f}" for rate in rates) + " |")
     return "\n".join(lines)
 

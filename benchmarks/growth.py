@@ -51,16 +51,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--figure", type=Path, help="draw the rows of --out instead of measuring")
-    told = parser.parse_args()
-    if told.figure:
-        draw([json.loads(line) for line in told.out.read_text(encoding="utf-8").splitlines()], told.figure)
+    args = parser.parse_args()
+    if args.figure:
+        draw([json.loads(line) for line in args.out.read_text(encoding="utf-8").splitlines()], args.figure)
         return
-    base = BASES[told.device]
-    for knob, values in VARIED[told.device].items():
+    base = BASES[args.device]
+    for knob, values in VARIED[args.device].items():
         for value in values:
-            row = measured({**base, knob: value}, torch.device(told.device), told.seconds)
+            row = measured({**base, knob: value}, torch.device(args.device), args.seconds)
             print(f"{knob:6} {value!s:>9} {row['ms']:9.1f} ms", flush=True)
-            append(told.out, {"knob": knob, "value": value, "base": base, **row})
+            append(args.out, {"knob": knob, "value": value, "base": base, **row})
 
 
 def measured(at: dict[str, Any], where: torch.device, least: float) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         "batch": "test images in a batch", "steps": "Langevin steps", "chains": "chains", "size": "side of the images",
         "model": "model: GFLOP for one image",
     }.items():  # fmt: skip
-        own = [row for row in rows if row["knob"] == knob]
-        anchor = next(row for row in own if row["value"] == row["base"][knob])
+        of_knob = [row for row in rows if row["knob"] == knob]
+        anchor = next(row for row in of_knob if row["value"] == row["base"][knob])
         points = []
-        for row in own:
+        for row in of_knob:
             side = row["base"]["size"]
             x = forward_flops(row["value"], side) / 1e9 if knob == "model" else row["value"]
             counted = anchor["ms"] * row["gflop"] / anchor["gflop"]

@@ -33,29 +33,29 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--graph", action="store_true", help="record each step as a CUDA graph")
     parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
+    args = parser.parse_args()
     torch.manual_seed(0)
-    model = steep.models.build(told.model, 10)
-    if told.model == "wrn-40-2":  # the others stay as initialised: what a step costs does not depend on its weights
+    model = steep.models.build(args.model, 10)
+    if args.model == "wrn-40-2":  # the others stay as initialised: what a step costs does not depend on its weights
         weights = resources.files("steep") / "assets/cifar10-wrn-40-2.safetensors"
         steep.models.checkpoints.load(model, Path(str(weights)))
-    stream = [torch.rand(told.batch, 3, 32, 32, device=told.device) for _ in range(told.batches)]
+    stream = [torch.rand(args.batch, 3, 32, 32, device=args.device) for _ in range(args.batches)]
 
     def seconds(adapter: steep.Adapter) -> float:
-        _wait(told.device)
+        _wait(args.device)
         start = time.perf_counter()
         for x in stream:
             adapter(x)
-        _wait(told.device)
+        _wait(args.device)
         return time.perf_counter() - start
 
-    how = {"device": told.device, "precision": told.precision, "graph": told.graph}
+    how = {"device": args.device, "precision": args.precision, "graph": args.graph}
     for method, hyper in METHODS.items():
         adapters = {guard: steep.adapt(model, method, **how, guard=guard, **hyper) for guard in GUARDS}
         for adapter in adapters.values():
             seconds(adapter)
         took = {guard: [] for guard in GUARDS}
-        for _ in range(told.repeats):
+        for _ in range(args.repeats):
             for guard, adapter in adapters.items():
                 took[guard].append(seconds(adapter))
         for guard in GUARDS:
@@ -69,18 +69,18 @@ def main() -> None:
                 "cost": round(cost, 4),
                 "seconds": [round(s, 4) for s in took[guard]],
                 "median": round(statistics.median(took[guard]), 4),
-                "batch": told.batch,
-                "batches": told.batches,
-                "model": told.model,
-                "precision": told.precision,
-                "graph": told.graph,
-                **provenance.stamp(told.device),
+                "batch": args.batch,
+                "batches": args.batches,
+                "model": args.model,
+                "precision": args.precision,
+                "graph": args.graph,
+                **provenance.stamp(args.device),
             }
             print(
-                f"{method:5} {guard:8} {min(took[guard]) / told.batches * 1000:9.1f} ms a batch {cost:+7.1%}",
+                f"{method:5} {guard:8} {min(took[guard]) / args.batches * 1000:9.1f} ms a batch {cost:+7.1%}",
                 flush=True,
             )
-            append(told.out, row)
+            append(args.out, row)
 
 
 def _wait(device: str) -> None:

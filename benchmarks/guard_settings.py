@@ -21,6 +21,7 @@ from benchmarks.rows import append
 from steep import provenance
 from steep.core.run import watched
 from steep.data import label_shift, load, to_device
+from steep.methods import SOURCE
 from steep.training.weights import find_weights
 
 SHIFTS = ("clean", "speckle_noise", "gaussian_blur", "spatter", "saturate")
@@ -69,7 +70,7 @@ def main() -> None:
             x, y = images[places.to(images.device)], labels[places].to(images.device)
             for batch in map(int, arguments.batches.split(",")):
                 for method in arguments.methods.split(","):
-                    guard = "off" if method == "source" else arguments.guard
+                    guard = "off" if method == SOURCE else arguments.guard
                     adapter = steep.adapt(model, method, guard=guard, precision=arguments.precision)
                     about = {"kind": "guard-settings", "shift": shift, "order": order, "batch": batch, "n": len(y)}
                     about |= {"method": method, "guard": guard, "settings": settings, "precision": arguments.precision}

@@ -9,19 +9,21 @@ from statistics import mean
 
 from steep.bench.rows import read
 from steep.report.formats import number
+from steep.report.paper import SUBJECT
 from steep.report.tables import build
 
 HOME = Path(__file__).parent.parent
 ROWS = HOME / "results" / "cifar10-c-40-epochs-h200.jsonl"  # a source model as accurate as the paper's
 BETTER = HOME / "results" / "cifar10-c-severity-5.jsonl"  # one of the recipe's 104 epochs; ran alone, so it has speeds
+FAST = "tea-fast"
 BEGIN, END = "<!-- headline: made by `python -m benchmarks.headline` -->", "<!-- /headline -->"
 
 
 def table() -> str:
     """The mean over the 15 corruptions of every method of the paper, best first, the paper's figure beside it."""
-    (found,), (better,) = build(read(ROWS)), build(read(BETTER))
+    (shown,), (better,) = build(read(ROWS)), build(read(BETTER))
     others = {line.name: line for line in better.lines}
-    lines = [line for line in found.lines if line.values["mean"].paper is not None]
+    lines = [line for line in shown.lines if line.values["mean"].paper is not None]
     out = [
         "| method | accuracy | paper | mCE | paper | ECE | better source | images/s |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -32,24 +34,24 @@ def table() -> str:
         cells = [*map(number, cells), number(other["mean"].ours.mean), f"{other['images/s'].ours.mean:,.0f}"]
         out.append(f"| {' | '.join([line.name, *cells])} |")
     notes = [
-        f"{what}: {'; '.join(own.notes)}. Rows: [results/{file.name}](results/{file.name})."
-        for what, own, file in ((found.title, found, ROWS), ("Better source, and images/s", better, BETTER))
+        f"{what}: {'; '.join(built.notes)}. Rows: [results/{file.name}](results/{file.name})."
+        for what, built, file in ((shown.title, shown, ROWS), ("Better source, and images/s", better, BETTER))
     ]
     return "\n".join([*out, "", *(f"<sub>{note}</sub>" for note in notes)])
 
 
 def speed() -> str:
-    """What tea-fast gives, in a sentence."""
+    """What the fast setting gives, in a sentence."""
     results = HOME / "results"
     rows = [json.loads(line) for line in (results / "speed-h200.jsonl").read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if (row["model"], row["batch"], row["mode"]) == ("wrn-28-10", 200, "compile+graph")]
-    found = {row["method"]: row for row in rows}
-    fast, paper, tent = found["tea-fast"], found["tea"], found["tent"]
-    ours = [row for row in read(results / "tea-fast-h200.jsonl") if row["spec"]["method"] == "tea-fast"]
+    by_method = {row["method"]: row for row in rows}
+    fast, paper, tent = by_method[FAST], by_method[SUBJECT], by_method["tent"]
+    ours = [row for row in read(results / "tea-fast-h200.jsonl") if row["spec"]["method"] == FAST]
     ours = [row for row in ours if row["spec"]["shift"] != "clean"]
-    theirs = [row for row in read(BETTER) if row["spec"]["method"] == "tea"]
+    theirs = [row for row in read(BETTER) if row["spec"]["method"] == SUBJECT]
     accuracy = 100 * mean(row["accuracy"] for row in ours)
-    seeds, theirs_seeds = (len({row["spec"]["seed"] for row in own}) for own in (ours, theirs))
+    seeds, theirs_seeds = (len({row["spec"]["seed"] for row in runs}) for runs in (ours, theirs))
     times, theirs_right = fast["over_plain"], 100 * mean(row["accuracy"] for row in theirs)
     return (
         f"On one {fast['device']} it adapts {fast['images_per_s']:,.0f} images/s, {times:.0f} times a plain TEA;\n"

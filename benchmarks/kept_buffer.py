@@ -36,39 +36,39 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
+    args = parser.parse_args()
     sets = {
-        name: load(told.data, root=told.root, corruption=name, severity=told.severity, limit=told.limit)
+        name: load(args.data, root=args.root, corruption=name, severity=args.severity, limit=args.limit)
         for name in BENCHMARK
     }
-    model = steep.models.build(told.model, len(next(iter(sets.values())).classes))
-    steep.models.checkpoints.load(model, told.weights)
-    digest = weights_sha256(told.weights)
-    for method in told.methods:
-        on_gpu = told.device.startswith("cuda")
+    model = steep.models.build(args.model, len(next(iter(sets.values())).classes))
+    steep.models.checkpoints.load(model, args.weights)
+    digest = weights_sha256(args.weights)
+    for method in args.methods:
+        on_gpu = args.device.startswith("cuda")
         adapter = steep.adapt(
-            model, method, seed=told.seed, device=told.device, precision="auto", guard="off", graph=on_gpu
+            model, method, seed=args.seed, device=args.device, precision="auto", guard="off", graph=on_gpu
         )
         for order in ("forward", "reverse"):
             names = list(sets) if order == "forward" else list(reversed(sets))
             for kept in (False, True):
-                found = accuracies(adapter, {name: sets[name] for name in names}, told.batch, kept)
-                mean = statistics.fmean(found.values())
+                by_set = accuracies(adapter, {name: sets[name] for name in names}, args.batch, kept)
+                mean = statistics.fmean(by_set.values())
                 row = {
-                    "benchmark": "kept-buffer", "data": told.data, "model": told.model, "severity": told.severity,
-                    "method": method, "seed": told.seed, "batch": told.batch, "order": order, "kept": kept,
-                    "weights_sha256": digest, "limit": told.limit,
-                    "n": sum(len(data) for data in sets.values()), "mean": round(mean, 6), "accuracy": found,
-                    **provenance.stamp(told.device),
+                    "benchmark": "kept-buffer", "data": args.data, "model": args.model, "severity": args.severity,
+                    "method": method, "seed": args.seed, "batch": args.batch, "order": order, "kept": kept,
+                    "weights_sha256": digest, "limit": args.limit,
+                    "n": sum(len(data) for data in sets.values()), "mean": round(mean, 6), "accuracy": by_set,
+                    **provenance.stamp(args.device),
                 }  # fmt: skip
                 print(f"{method:9} {order:8} {'kept' if kept else 'new':5} {mean:.2%}", flush=True)
-                append(told.out, row)
+                append(args.out, row)
 
 
 def accuracies(adapter: steep.Adapter, sets: dict[str, Any], batch: int, kept: bool) -> dict[str, float]:
     """Adapt to each set from the source model; the chains are new each time, or those of the set before."""
     adapter.reset()
-    found = {}
+    by_set = {}
     for index, (name, data) in enumerate(sets.items()):
         chains = adapter._state.buffer.snapshot()  # type: ignore[attr-defined]
         adapter.reset()
@@ -77,8 +77,8 @@ def accuracies(adapter: steep.Adapter, sets: dict[str, Any], batch: int, kept: b
         right = torch.zeros((), device=adapter.device)
         for x, y in batches(data, batch, device=adapter.device):
             right += (adapter(x).argmax(dim=1) == y).sum()
-        found[name] = round(float(right) / len(data), 6)
-    return found
+        by_set[name] = round(float(right) / len(data), 6)
+    return by_set
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from steep import provenance
 from steep.comparing import Signs
 from steep.comparing.compare import VIEWS
 from steep.data import ImageSet, label_shift, load, to_device
+from steep.methods import SOURCE
 from steep.predicting import load_model
 
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
@@ -91,7 +92,7 @@ def measured(
     model: torch.nn.Module, stream: Stream, batch: int, methods: list[str], view: str, device: str
 ) -> Iterator[dict[str, Any]]:
     """Give the signs and the accuracy of the source model and of every method that can adapt the model."""
-    adapters = {"source": steep.adapt(model, "source", device=device)}
+    adapters = {SOURCE: steep.adapt(model, SOURCE, device=device)}
     for label in methods:
         name, hyper = METHODS[label]
         try:
@@ -111,10 +112,10 @@ def measured(
     for label in list(adapters)[1:]:
         yield {
             "method": label,
-            "accuracy_source": right["source"],
+            "accuracy_source": right[SOURCE],
             "accuracy": right[label],
-            "changed": float((answers[label] != answers["source"]).mean()),
-            "signs_source": rounded(signs["source"].read()),
+            "changed": float((answers[label] != answers[SOURCE]).mean()),
+            "signs_source": rounded(signs[SOURCE].read()),
             "signs": rounded(signs[label].read()),
         }
 

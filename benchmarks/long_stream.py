@@ -47,13 +47,13 @@ def stream(images: int, batch: int, device: str, severity: int = 5):
         part = load("digits-c", corruption=shift, severity=severity)
         sets.append((to_device(part.images.copy(), device), torch.from_numpy(part.labels.copy()).to(device)))
     order = torch.Generator().manual_seed(0)
-    given = turn = 0
-    while given < images:
+    drawn = turn = 0
+    while drawn < images:
         x, y = sets[turn % len(sets)]
         for _ in range(10):
             pick = torch.randint(len(x), (batch,), generator=order).to(device)
             yield x[pick], y[pick]
-            given += batch
+            drawn += batch
         turn += 1
 
 
@@ -73,7 +73,7 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
             model.to(device), method, guard=guard, source=source, graph=device.startswith("cuda"), **hyper
         )
     per = images // windows
-    curve, seconds, held = [], [], []
+    curve, seconds, memories = [], [], []
     right = torch.zeros((), device=device)
     n, recoveries, started = 0, 0, time.perf_counter()
     for x, y in stream(images, batch, device):
@@ -83,7 +83,7 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
         if n >= per:
             curve.append(round(float(right) / n, 4))
             seconds.append(round((time.perf_counter() - started) / (n / batch), 6))
-            held.append(memory(device))
+            memories.append(memory(device))
             right.zero_()
             n, started = 0, time.perf_counter()
     return {
@@ -96,7 +96,7 @@ def run(model, variant: str, guard: str, images: int, batch: int, device: str, w
         "accuracy": round(sum(curve) / len(curve), 4),
         "curve": curve,
         "seconds_per_batch": seconds,
-        "bytes": held,
+        "bytes": memories,
         "undone": adapter.last.undone,
         "recoveries": recoveries,
         "hyper": hyper,
@@ -113,19 +113,20 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(VARIANTS))
     parser.add_argument("--guards", default="off,recover")
     parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
+    args = parser.parse_args()
     model = trained()
     print(f"{'method':8} {'guard':8} accuracy  first  last   ms/batch first→last   MB first→last  undone recovered")
-    for variant in told.methods.split(","):
-        for guard in told.guards.split(",") if variant not in ("source", "bn") else ["off"]:
-            row = run(model, variant, guard, told.images, told.batch, told.device)
+    for variant in args.methods.split(","):
+        moves = steep.METHODS[VARIANTS[variant][0]].moves  # else there is nothing to guard
+        for guard in args.guards.split(",") if moves else ["off"]:
+            row = run(model, variant, guard, args.images, args.batch, args.device)
             ms, mb = [1000 * s for s in row["seconds_per_batch"]], [b / 1e6 for b in row["bytes"]]
             print(
                 f"{variant:8} {guard:8} {row['accuracy']:8.1%} {row['curve'][0]:6.1%} {row['curve'][-1]:6.1%}"
                 f" {ms[1]:9.2f} → {ms[-1]:6.2f} {mb[1]:9.0f} → {mb[-1]:5.0f} {row['undone']:7} {row['recoveries']:6}",
                 flush=True,
             )
-            append(told.out, row)
+            append(args.out, row)
 
 
 if __name__ == "__main__":

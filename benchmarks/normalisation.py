@@ -43,37 +43,37 @@ def judged(x: Tensor, model: Classifier) -> tuple[float, float, bool]:
 
 
 @torch.no_grad()
-def measure(told: argparse.Namespace) -> None:
+def measure(args: argparse.Namespace) -> None:
     whole = steep.models.build("wrn-40-2", 10)
     steep.models.checkpoints.load(whole, Path(str(resources.files("steep") / "assets/cifar10-wrn-40-2.safetensors")))
     # the part that is looked at, and any two logits
     front = nn.Sequential(whole.conv1, whole.block1.layer[0], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 2))
     model = Classifier(front)
-    pixels = steep.data.load("cifar10", "test", root=told.root, limit=told.images).images
+    pixels = steep.data.load("cifar10", "test", root=args.root, limit=args.images).images
     as_floats = lambda images: torch.from_numpy(images.copy()).permute(0, 3, 1, 2).float() / 255  # noqa: E731
     clean = as_floats(pixels)
     sets = {"clean": clean}
     sets |= {name: as_floats(steep.corrupt(pixels, name, 5, seed=0)) for name in BENCHMARK}
     sets |= {name: feed(clean) for name, feed in FEEDS.items()}
-    for batch in told.batch:
+    for batch in args.batch:
         for name, x in sets.items():
-            found = [judged(part, model) for part in x.split(batch) if len(part) == batch]
+            judgements = [judged(part, model) for part in x.split(batch) if len(part) == batch]
             row = {
                 "benchmark": "normalisation",
                 "images": name,
                 "wrong": name in FEEDS,
                 "batch": batch,
-                "batches": len(found),
-                "distance": [round(f([d for d, _, _ in found]), 3) for f in (min, max)],
-                "better": [round(f([b for _, b, _ in found]), 3) for f in (min, max)],
-                "warned": sum(w for _, _, w in found),
+                "batches": len(judgements),
+                "distance": [round(f([d for d, _, _ in judgements]), 3) for f in (min, max)],
+                "better": [round(f([b for _, b, _ in judgements]), 3) for f in (min, max)],
+                "warned": sum(w for _, _, w in judgements),
                 "model": "wrn-40-2",
                 "data": "cifar10 test",
                 "versions": provenance.versions(),
                 "commit": provenance.commit(),
             }
-            print(batch, name, row["distance"], row["better"], row["warned"], "of", len(found), flush=True)
-            append(told.out, row)
+            print(batch, name, row["distance"], row["better"], row["warned"], "of", len(judgements), flush=True)
+            append(args.out, row)
 
 
 def table(path: Path) -> str:
@@ -102,11 +102,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[200, 16, 1])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, metavar="ROWS", help="print stored rows and measure nothing")
-    told = parser.parse_args()
-    if told.table:
-        print(table(told.table))
+    args = parser.parse_args()
+    if args.table:
+        print(table(args.table))
     else:
-        measure(told)
+        measure(args)
 
 
 if __name__ == "__main__":

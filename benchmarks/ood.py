@@ -26,15 +26,15 @@ from steep import provenance
 HYPER = {"tea": {"sgld_steps": 3, "sgld_rate": 0.7, "chains": 50}}
 
 
-def known_images(told: argparse.Namespace, shift: str) -> Tensor:
-    pixels = steep.data.load("cifar10", "test", root=told.root, limit=told.images).images
-    return _floats(pixels if shift == "clean" else steep.corrupt(pixels, shift, told.severity, seed=0))
+def known_images(args: argparse.Namespace, shift: str) -> Tensor:
+    pixels = steep.data.load("cifar10", "test", root=args.root, limit=args.images).images
+    return _floats(pixels if shift == "clean" else steep.corrupt(pixels, shift, args.severity, seed=0))
 
 
-def unknown_images(told: argparse.Namespace, name: str) -> Tensor:
+def unknown_images(args: argparse.Namespace, name: str) -> Tensor:
     if name == "noise":
-        return torch.rand(told.images, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    return _floats(steep.data.load(name, "test", root=told.root, limit=told.images, size=32, channels=3).images)
+        return torch.rand(args.images, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return _floats(steep.data.load(name, "test", root=args.root, limit=args.images, size=32, channels=3).images)
 
 
 def _floats(pixels) -> Tensor:
@@ -63,37 +63,38 @@ def fixed(adapter: steep.Adapter, known: Tensor, unknown: Tensor, batch: int) ->
     return scores[0], scores[1]
 
 
-def measure(told: argparse.Namespace) -> None:
+def measure(args: argparse.Namespace) -> None:
     model = steep.models.build("wrn-40-2", 10)
     steep.models.checkpoints.load(model, Path(str(resources.files("steep") / "assets/cifar10-wrn-40-2.safetensors")))
-    for shift in told.shift:
-        known = known_images(told, shift).to(told.device)
-        for name in told.unknown:
-            unknown = unknown_images(told, name).to(told.device)[: len(known)]
-            for method in told.method:
+    for shift in args.shift:
+        known = known_images(args, shift).to(args.device)
+        for name in args.unknown:
+            unknown = unknown_images(args, name).to(args.device)[: len(known)]
+            for method in args.method:
                 for protocol, score in (("mixed", mixed), ("merged", fixed)):
                     hyper = HYPER.get(method, {})
-                    adapter = steep.adapt(model, method, device=told.device, **hyper)
-                    found = steep.metrics.detection(*score(adapter, known, unknown, told.batch))
+                    adapter = steep.adapt(model, method, device=args.device, **hyper)
+                    detected = steep.metrics.detection(*score(adapter, known, unknown, args.batch))
                     print(
-                        f"{shift:15} {name:9} {method:7} {protocol:7} AUROC {found.auroc:.3f} FPR95 {found.fpr95:.3f}"
+                        f"{shift:15} {name:9} {method:7} {protocol:7} "
+                        f"AUROC {detected.auroc:.3f} FPR95 {detected.fpr95:.3f}"
                     )
                     row = {
                         "benchmark": "ood",
-                        "known": f"cifar10 {shift}" + ("" if shift == "clean" else f" {told.severity}"),
+                        "known": f"cifar10 {shift}" + ("" if shift == "clean" else f" {args.severity}"),
                         "unknown": name,
                         "method": method,
                         "hyper": hyper,
                         "protocol": protocol,
-                        "auroc": round(found.auroc, 4),
-                        "fpr95": round(found.fpr95, 4),
-                        "n_known": found.known,
-                        "n_unknown": found.unknown,
-                        "batch": told.batch,
+                        "auroc": round(detected.auroc, 4),
+                        "fpr95": round(detected.fpr95, 4),
+                        "n_known": detected.known,
+                        "n_unknown": detected.unknown,
+                        "batch": args.batch,
                         "model": "wrn-40-2",
-                        **provenance.stamp(told.device),
+                        **provenance.stamp(args.device),
                     }
-                    append(told.out, row)
+                    append(args.out, row)
 
 
 def table(path: Path) -> str:
@@ -103,8 +104,9 @@ def table(path: Path) -> str:
     lines = ["| known | unknown | scored | " + " | ".join(methods) + " |", "|---|---|---|" + "---:|" * len(methods)]
     for where in dict.fromkeys((row["known"], row["unknown"], row["protocol"]) for row in rows):
         cells = {r["method"]: r for r in rows if (r["known"], r["unknown"], r["protocol"]) == where}
-        told = (f"{100 * cells[m]['auroc']:.1f} / {100 * cells[m]['fpr95']:.1f}" if m in cells else "" for m in methods)
-        lines.append(f"| {' | '.join(where)} | " + " | ".join(told) + " |")
+        known = [cells.get(method) for method in methods]
+        numbers = ("" if row is None else f"{100 * row['auroc']:.1f} / {100 * row['fpr95']:.1f}" for row in known)
+        lines.append(f"| {' | '.join((*where, *numbers))} |")
     return "\n".join(lines)
 
 
@@ -120,11 +122,11 @@ def main() -> None:
     parser.add_argument("--method", nargs="+", default=["source", "bn", "tent", "tea"])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, metavar="ROWS", help="print stored rows and measure nothing")
-    told = parser.parse_args()
-    if told.table:
-        print(table(told.table))
+    args = parser.parse_args()
+    if args.table:
+        print(table(args.table))
     else:
-        measure(told)
+        measure(args)
 
 
 if __name__ == "__main__":

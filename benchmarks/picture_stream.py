@@ -73,7 +73,7 @@ def run(pictures: int, batch: int, window: int, width: int, height: int, floats:
     with tempfile.TemporaryDirectory() as place:
         files = write(Path(place), pictures, width, height)
         data = load("folder", root=Path(place) / "pictures", size=224, crop=0.875, stream=True)
-        rates, ratios, cpu, held = [], [], [], []
+        rates, ratios, cpu, memories = [], [], [], []
         cores = threads()
         with multiprocessing.get_context("spawn").Pool(cores) as pool:
             pool.map(decode, [files[:20]] * cores)
@@ -90,9 +90,10 @@ def run(pictures: int, batch: int, window: int, width: int, height: int, floats:
                 rates.append(count / (time.perf_counter() - begun))
                 ratios.append(rates[-1] / alone)
                 cpu.append(busy * count / (time.process_time() - begun_cpu))
-                held.append(memory())
+                memories.append(memory())
                 print(
-                    f"{start + count:7,} {rates[-1]:7.0f}/s {ratios[-1]:6.1%} of Pillow alone {held[-1] / 1e6:7.0f} MB"
+                    f"{start + count:7,} {rates[-1]:7.0f}/s {ratios[-1]:6.1%} of Pillow alone "
+                    f"{memories[-1] / 1e6:7.0f} MB"
                 )
     return {
         "benchmark": "picture-stream",
@@ -105,7 +106,7 @@ def run(pictures: int, batch: int, window: int, width: int, height: int, floats:
         "ratio": round(statistics.median(ratios), 4),
         "cpu_ratio": round(statistics.median(cpu), 4),
         "ratios": [round(ratio, 4) for ratio in ratios],
-        "bytes": held,
+        "bytes": memories,
         "load_average": os.getloadavg()[0],
         **provenance.stamp("cpu"),
     }

@@ -50,20 +50,20 @@ class Job:
     def command(self, root: Path, results: Path, device: str, epochs: int | None = None) -> list[str]:
         """Give the command as one would type it, without `steep`."""
         out = str(self.result(root, results))
-        given = ["--root", str(root), "--device", device]
+        where = ["--root", str(root), "--device", device]
         match self.kind:
             case "train":
                 shorter = ["--set", f"epochs={epochs}"] if epochs else []
-                return ["train", self.recipe, *given, *shorter, "--resume"]
+                return ["train", self.recipe, *where, *shorter, "--resume"]
             case "corrupt":
                 levels = [word for level in self.severities for word in ("--severity", str(level))]
-                return ["corrupt", self.recipe, *given, "--out", out, *levels]
+                return ["corrupt", self.recipe, *where, "--out", out, *levels]
         words = [word for text in self.only for word in ("--only", text)]
         words += [word for text in self.sets for word in ("--set", text)]
         words += ["--limit", str(self.limit)] if self.limit else []
         words += ["--seeds", self.seeds] if self.seeds else []
         words += ["--compile"] if self.compile else []
-        return ["bench", self.recipe, *given, *words, "--store", out]
+        return ["bench", self.recipe, *where, *words, "--store", out]
 
     def cells(self, root: Path, results: Path) -> tuple[list[Cell], int]:
         """Give the cells of a grid that have no row yet, and how many there are in all."""
@@ -156,23 +156,23 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="stop then; the same command goes on from there")
     parser.add_argument("--epochs", type=int, help="of every training, instead of the recipe's own")
     parser.add_argument("--list", action="store_true", help="say what there is to do, and do nothing")
-    told = parser.parse_args()
-    until = None if told.minutes is None else time.monotonic() + 60 * told.minutes
+    args = parser.parse_args()
+    until = None if args.minutes is None else time.monotonic() + 60 * args.minutes
     failed = []
-    grids = (job.cells(told.root, told.results)[0] for job in JOBS if job.kind == "bench")
+    grids = (job.cells(args.root, args.results)[0] for job in JOBS if job.kind == "bench")
     waiting = [cell for cells in grids for cell in cells]  # as things stood at the start
     for job in JOBS:
-        if told.only and not job.name.startswith(tuple(told.only)):
+        if args.only and not job.name.startswith(tuple(args.only)):
             continue
-        left = job.left(told.root, told.results, waiting)
-        print(f"{job.kind:7} {job.recipe:32} → {job.result(told.root, told.results)}: {left}", flush=True)
-        if told.list or left in ("done", UNUSED):
+        left = job.left(args.root, args.results, waiting)
+        print(f"{job.kind:7} {job.recipe:32} → {job.result(args.root, args.results)}: {left}", flush=True)
+        if args.list or left in ("done", UNUSED):
             continue
         rest = None if until is None else until - time.monotonic()
         if rest is not None and rest <= 0:
             print("out of time: the same command goes on from here")
             break
-        command = [sys.executable, "-m", "steep", *job.command(told.root, told.results, told.device, told.epochs)]
+        command = [sys.executable, "-m", "steep", *job.command(args.root, args.results, args.device, args.epochs)]
         try:
             code = subprocess.run(command, timeout=rest, check=False).returncode
         except subprocess.TimeoutExpired:

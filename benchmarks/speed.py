@@ -58,15 +58,15 @@ def main(device: str = "cpu") -> None:
     parser.add_argument("--modes", nargs="+", default=modes, choices=MODES)
     parser.add_argument("--size", type=int, default=32, help="side of the images")
     parser.add_argument("--seconds", type=float, default=1.0, help="least time that a cell is measured for")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=NUMBER", help="hyper-parameters of tea")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=NUMBER", help="of the methods that have them")
     parser.add_argument("--predict", choices=("before", "after"), help="answer so, not as the method does by itself")
     parser.add_argument("--guard", choices=GUARDS, default="skip", help="what it costs: benchmarks/guard_cost.py")
     parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
-    where = torch.device(told.device)
+    args = parser.parse_args()
+    where = torch.device(args.device)
     rows = []
-    for row in cells(told, where):
-        append(told.out, row)
+    for row in cells(args, where):
+        append(args.out, row)
         rows.append(row)
         Console(stderr=True).print(f"[dim]{row['model']} {row['batch']} {row['method']} {row['mode']}: {row['ms']} ms")
     table = Table("model", "batch", "method", "mode", *(name.replace("_", " ") for name in COLUMNS))
@@ -76,31 +76,32 @@ def main(device: str = "cpu") -> None:
     Console(width=130).print(table)
 
 
-def cells(told: argparse.Namespace, where: torch.device) -> Iterator[dict[str, Any]]:
+def cells(args: argparse.Namespace, where: torch.device) -> Iterator[dict[str, Any]]:
     """Measure every cell of the grid, the plain baseline first."""
-    hyper = {name: float(value) if "." in value else int(value) for name, value in (s.split("=") for s in told.set)}
+    hyper = {name: float(value) if "." in value else int(value) for name, value in (s.split("=") for s in args.set)}
     ceilings = {dtype: matrix_ceiling(where, dtype) for dtype in (torch.float32, torch.bfloat16)}
     shared = {
         "benchmark": "speed",
-        "size": told.size,
+        "size": args.size,
         **provenance.stamp(where),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    for name in told.models:
-        forward = forward_flops(name, told.size)
-        for batch in told.batches:
-            x = torch.rand(batch, 3, told.size, told.size, device=where)
+    for name in args.models:
+        forward = forward_flops(name, args.size)
+        for batch in args.batches:
+            x = torch.rand(batch, 3, args.size, args.size, device=where)
             plain = 0.0
-            for method, mode in [(PLAIN, "float32"), *((m, mode) for m in told.methods for mode in told.modes)]:
-                chosen = hyper if method == "tea" else {}
+            for method, mode in [(PLAIN, "float32"), *((m, mode) for m in args.methods for mode in args.modes)]:
+                fields = () if method == PLAIN else steep.METHODS[method].__dataclass_fields__
+                chosen = {name: value for name, value in hyper.items() if name in fields}
                 warm = 5 if where.type == "cuda" or "compile" in mode else 1
-                options = {"guard": told.guard} | ({} if told.predict is None else {"predict": told.predict})
+                options = {"guard": args.guard} | ({} if args.predict is None else {"predict": args.predict})
                 adapter = partial(_made, name, method, mode, chosen | options, where)
-                seconds = timed(adapter, x, told.seconds, warm)
+                seconds = timed(adapter, x, args.seconds, warm)
                 rate = batch / seconds["each"]
                 plain = plain or rate
                 low = half_precision(MODES[mode].get("precision", "float32"), x) is not None  # images are like weights
-                tflops = forward * passes(method, chosen, batch, told.predict) / seconds["each"] / 1e12
+                tflops = forward * passes(method, chosen, batch, args.predict) / seconds["each"] / 1e12
                 ceiling = ceilings[torch.bfloat16 if low else torch.float32]
                 memory = provenance.peak_memory(where)
                 yield {

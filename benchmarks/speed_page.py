@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.speed import passes
-from steep.methods import METHODS, look_of
+from steep.methods import METHODS, SOURCE, look_of
 from steep.report.charts import theme
 from steep.report.charts.style import GREY
 from steep.report.export import render
@@ -21,6 +21,7 @@ from tools.results_page.plates import small
 HOME = Path(__file__).parent.parent
 PAGE = HOME / "docs" / "speed.md"
 FIGURE = HOME / "docs" / "images" / "tea-fast.png"
+SHOWN = (SOURCE, "tent", "tea", "tea-fast")
 BLOCK = re.compile(r"(<!-- rows: (\w+) -->\n).*?(<!-- /rows -->)", re.DOTALL)
 
 Row = dict[str, Any]
@@ -112,15 +113,15 @@ def search() -> str:
 
 def accuracy() -> str:
     """tea-fast and the paper's setting on the benchmark, which the search never saw."""
-    found: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    accuracies: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name in ("cifar10-c-severity-5.jsonl", "tea-fast-h200.jsonl"):
         for row in read(name):
             spec = row["spec"]
-            if spec["method"] in ("source", "tent", "tea", "tea-fast"):
+            if spec["method"] in SHOWN:
                 where = "clean" if spec["shift"] == "clean" else "severity 5"
-                found[spec["method"], where][spec["seed"]].append(100 * row["accuracy"])
+                accuracies[spec["method"], where][spec["seed"]].append(100 * row["accuracy"])
     lines = []
-    for (method, where), seeds in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])):
+    for (method, where), seeds in sorted(accuracies.items(), key=lambda item: (item[0][1], item[0][0])):
         means = [mean(values) for values in seeds.values()]
         each = ", ".join(f"{m:.2f}" for m in means)
         lines.append([method, where, f"{mean(means):.2f}", each, str(len(next(iter(seeds.values()))))])
@@ -129,16 +130,16 @@ def accuracy() -> str:
 
 def precisions() -> str:
     """The same sets in bfloat16 and in more: means, and the largest difference on one set."""
-    found: dict[tuple[str, ...], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    by_precision: dict[tuple[str, ...], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for name in ("cifar10-c-2000-h200.jsonl", "cifar10-c-tf32-2000-h200.jsonl", "wrn-40-2-cpu.jsonl"):
         for row in read(name):
             spec, env = row["spec"], row["env"]
             if (spec["severity"], spec["label"], spec["setting"], spec["seed"]) == (5, spec["method"], "paper", 0):
                 device, images = env["device"].split(" (")[0], f"{row['n']:,}"
                 where = spec["method"], spec["model"], device, images, spec["weights_sha256"]
-                found[where][env["precision"]][spec["shift"]] = 100 * row["accuracy"]
+                by_precision[where][env["precision"]][spec["shift"]] = 100 * row["accuracy"]
     lines = []
-    for (method, model, device, images, _), by in found.items():
+    for (method, model, device, images, _), by in by_precision.items():
         half = by.get("bfloat16", {})
         for precision in ("float32", "tf32"):
             full = by.get(precision, {})

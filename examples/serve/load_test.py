@@ -173,8 +173,8 @@ def agreement(pixels: np.ndarray, answers: list[tuple[int, str]]) -> dict[str, f
     labels = loaded.model(torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255).argmax(dim=1).tolist()
     names = [loaded.classes[label] if loaded.classes else str(label) for label in labels]
     expected = collections.Counter(names[index] for index, _ in answers)
-    given = collections.Counter(name for _, name in answers)
-    chance = sum(expected[name] * given[name] for name in given) / len(answers) ** 2
+    answered = collections.Counter(name for _, name in answers)
+    chance = sum(expected[name] * answered[name] for name in answered) / len(answers) ** 2
     same = sum(names[index] == name for index, name in answers) / len(answers)
     return {"agree_with_source": round(same, 4), "agree_by_chance": round(chance, 4)}
 

@@ -109,7 +109,8 @@ def _bench(name: str, recipe: Mapping[str, Any], rows: Sequence[Row]) -> Coverag
             by_place = trainings.setdefault(place[0], {}).setdefault(str(row["spec"].get("weights_sha256")), {})
             by_place.setdefault(place, set()).add(row["spec"].get("limit"))
     # two halves by two source models are no whole: of each source domain that training counts which has most
-    here = {place: limits for own in trainings.values() for place, limits in max(own.values(), key=_most).items()}
+    fullest = [max(by_weights.values(), key=_most) for by_weights in trainings.values()]
+    here = {place: limits for by_place in fullest for place, limits in by_place.items()}
     limits = {min(seen, key=lambda limit: -(limit or 1 << 40)) for seen in here.values()} - {None, recipe.get("limit")}
     lacks = [f"{what} {', '.join(names)}" for what, names in _gone(wanted, wanted - set(here)).items() if names]
     lacks += ["some cells"] if not lacks and len(here) < len(wanted) else []
@@ -152,7 +153,7 @@ def _seeds(recipe: Mapping[str, Any], wanted: frozenset[Place], rows: Sequence[R
 
 
 def _seeds_of(recipe: Mapping[str, Any]) -> dict[str, list[int]]:
-    return {name: list(own.get("seeds", recipe.get("seeds", [0]))) for name, own in recipe["methods"].items()}
+    return {name: list(entry.get("seeds", recipe.get("seeds", [0]))) for name, entry in recipe["methods"].items()}
 
 
 def _place(row: Row) -> Place | None:

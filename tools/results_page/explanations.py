@@ -91,15 +91,15 @@ class Note:
 
 def notes(table: Table, explanations: Sequence[Explanation]) -> list[Note]:
     """Explain every average of a table that is farther from the paper's than allowed; one note for each reason."""
-    found: dict[str, list[tuple[str, str, float]]] = {}
+    by_reason: dict[str, list[tuple[str, str, float]]] = {}
     for line in table.lines:
         for column in (MEAN, MCE, CLEAN):
             away = line.values[column].difference if column in line.values else None
             if away is None or not abs(away) > ALLOWED:
                 continue
             why = [str(one) for one in explanations if one.explains(table, line, column)]
-            found.setdefault(" ".join(why) or NONE, []).append((line.name, column, away))
-    ordered = sorted(found.items(), key=lambda pair: pair[0] == NONE)  # what is open comes last
+            by_reason.setdefault(" ".join(why) or NONE, []).append((line.name, column, away))
+    ordered = sorted(by_reason.items(), key=lambda pair: pair[0] == NONE)  # what is open comes last
     return [Note(number, tuple(numbers), text) for number, (text, numbers) in enumerate(ordered, 1)]
 
 
@@ -118,7 +118,7 @@ def read(path: Path) -> tuple[Explanation, ...]:
         raise InputError(f"explanations {path.name}: not valid TOML: {error}") from error
     kinds = {"explanation": _KEYS, "remark": _REMARK}
     recipes.check_keys(f"explanations {path.name}", table, list(kinds))
-    found = []
+    checked = []
     for kind, keys in kinds.items():
         entries = table.get(kind, [])
         if not isinstance(entries, list):
@@ -128,8 +128,8 @@ def read(path: Path) -> tuple[Explanation, ...]:
             if not isinstance(entry, dict):
                 raise InputError(f"{where}: expected a table, [[{kind}]], got {entry!r}")
             recipes.check_keys(where, entry, keys)
-            found.append(replace(_checked(entry, where, path.parent), remark=kind == "remark"))
-    return tuple(found)
+            checked.append(replace(_checked(entry, where, path.parent), remark=kind == "remark"))
+    return tuple(checked)
 
 
 def _checked(entry: Mapping[str, Any], where: str, folder: Path) -> Explanation:

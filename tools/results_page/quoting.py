@@ -81,8 +81,8 @@ def fill(text: str, folder: Path, evidence: str, about: Mapping[str, Any], where
             raise InputError(f"{where}: expected {name} to be a file of cells, for {match[0]} ({error})") from error
         kinds = {tuple(str(row["spec"].get(key)) for key in _ONE) for row in rows}
         if len(kinds) != 1:
-            found = "none" if not rows else "several: " + "; ".join(" ".join(kind) for kind in sorted(kinds))
-            raise InputError(f"{where}: expected {match[0]} to be rows of one {', '.join(_ONE)} in {name}, got {found}")
+            got = "none" if not rows else "several: " + "; ".join(" ".join(kind) for kind in sorted(kinds))
+            raise InputError(f"{where}: expected {match[0]} to be rows of one {', '.join(_ONE)} in {name}, got {got}")
         others = [row for row in every if match["shift"] in (None, _label(row))]  # whose corruptions it is to have
         lacking = {row["spec"]["shift"] for row in others} - {row["spec"]["shift"] for row in rows} - {"clean"}
         if lacking:
@@ -111,11 +111,11 @@ def _meant(spec: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
 
 def _named(rows: Sequence[Row], label: str, shift: str | None) -> list[Row]:
     """Give the rows of a line: on one shift, or on those of another line, or on all but clean images."""
-    own = [row for row in rows if _label(row) == label]
+    of_line = [row for row in rows if _label(row) == label]
     if shift is None:
-        return [row for row in own if row["spec"]["shift"] != "clean"]
+        return [row for row in of_line if row["spec"]["shift"] != "clean"]
     others = {row["spec"]["shift"] for row in rows if _label(row) == shift} - {"clean"}
-    return [row for row in own if row["spec"]["shift"] in (others or {shift})]
+    return [row for row in of_line if row["spec"]["shift"] in (others or {shift})]
 
 
 def _label(row: Row) -> str:

@@ -68,8 +68,8 @@ def opinion_entropy(logits: Tensor) -> Tensor:
     ruled_out = logits.isneginf()  # a class that the model never answers with
     finite = logits.masked_fill(ruled_out, 0)
     length = finite.norm(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
-    held = (finite * (length.detach() / length)).masked_fill(ruled_out, -math.inf)
-    return entropy(torch.cat([held, held.new_full((len(held), 1), math.log(held.shape[1]))], dim=1))
+    turned = (finite * (length.detach() / length)).masked_fill(ruled_out, -math.inf)
+    return entropy(torch.cat([turned, turned.new_full((len(turned), 1), math.log(turned.shape[1]))], dim=1))
 
 
 LOSSES = {"entropy": entropy, "come": opinion_entropy}

@@ -78,8 +78,8 @@ class Auto(Method[AutoState]):
         (sure, same), before = sure_and_same(image, mirror).tolist(), state.mirrored if state.steps > 1 else None
         state.seen = [state.seen[0] / 2 + sure, state.seen[1] / 2 + same]  # what is long ago counts less
         state.mirrored = state.seen[0] < FEW or state.seen[1] >= MOSTLY * state.seen[0]
-        told = f"{'and mirrors' if state.mirrored else 'alone'}: a mirror leaves {same:.0f} of {sure:.0f} sure answers"
-        return None if state.mirrored == before else f"learns from images {told} as they are"
+        how = f"{'and mirrors' if state.mirrored else 'alone'}: a mirror leaves {same:.0f} of {sure:.0f} sure answers"
+        return None if state.mirrored == before else f"learns from images {how} as they are"
 
     @torch.no_grad()
     def predict(self, state: AutoState, x: Tensor) -> Tensor:

@@ -33,8 +33,8 @@ def across(tables: Sequence[Table], analyses: Sequence[Row] = (), tuned: Sequenc
     every = [
         *_of_each(tables, best(tables), best),
         *best_of_tuned(tuned),
-        *_of_each(tables, best_calibrated(tables, analyses), lambda own: best_calibrated(own, ())),
-        *_of_each(tables, correlates(tables, analyses), lambda own: correlates(own, ())),
+        *_of_each(tables, best_calibrated(tables, analyses), lambda of_one: best_calibrated(of_one, ())),
+        *_of_each(tables, correlates(tables, analyses), lambda of_one: correlates(of_one, ())),
         *_of_each(tables, grows(tables), grows),
         *stable(tables, analyses),
         *closer(analyses),

@@ -55,16 +55,16 @@ def mild(tables: Sequence[Table]) -> Iterator[Claim]:
         every = about(tables, data, MODEL)
         for name, shift, severity in (("brightness, severity 1", "brightness", 1), ("clean images", "clean", 0)):
             where = f"{named(data, MODEL)}, {name}"
-            found = _at(every, shift, severity)
-            if found is None:
+            measured = _at(every, shift, severity)
+            if measured is None:
                 yield missing(text, where, "no rows of tea and source there")
                 continue
-            own, source, rest, rows = found
-            away = own - source
-            words = f"{number(own.value)}; against source: {away}"
+            tea, source, rest, rows = measured
+            away = tea - source
+            words = f"{number(tea.value)}; against source: {away}"
             if rest:
                 value, rival = max(rest, key=lambda pair: pair[0].value)
-                words += f"; against {rival}: {own - value}"
+                words += f"; against {rival}: {tea - value}"
             yield Claim(text, words, decide(-away), where, origin(rows), _part(rows))
 
 
@@ -74,19 +74,19 @@ def _at(
     """TEA, source and the others on one set; of several tables the one of most methods and images."""
     best = None
     for table in tables:
-        found: dict[str, tuple[Measured, list[Row]]] = {}
+        by_method: dict[str, tuple[Measured, list[Row]]] = {}
         for line in (line_of(table, SUBJECT), *baselines(table)):
             points = {} if line is None else places(line, (severity,), clean=shift == "clean")
-            own = {point: rows for point, rows in points.items() if point == (shift, severity)}
-            value = accuracy(own)
+            of_place = {point: rows for point, rows in points.items() if point == (shift, severity)}
+            value = accuracy(of_place)
             if line is not None and value is not None:
-                found[line.name] = (value, own[shift, severity])
-        if {SUBJECT, SOURCE} <= set(found):
-            rows = [row for _, some in found.values() for row in some]
-            size = (rows[0]["n"], len(found))
+                by_method[line.name] = (value, of_place[shift, severity])
+        if {SUBJECT, SOURCE} <= set(by_method):
+            rows = [row for _, some in by_method.values() for row in some]
+            size = (rows[0]["n"], len(by_method))
             if best is None or size > best[0]:
-                rest = [(value, name) for name, (value, _) in found.items() if name not in (SUBJECT, SOURCE)]
-                best = (size, found[SUBJECT][0], found[SOURCE][0], rest, rows)
+                rest = [(value, name) for name, (value, _) in by_method.items() if name not in (SUBJECT, SOURCE)]
+                best = (size, by_method[SUBJECT][0], by_method[SOURCE][0], rest, rows)
     return None if best is None else best[1:]
 
 
@@ -100,25 +100,25 @@ def _alike(tables: Sequence[Table]) -> dict[int, Level]:
         about_all = tuple(str(table.spec.get(name)) for name in ("weights", "weights_sha256", "precision"))
         for key in ((*about_all, table.spec.get("limit")), about_all):
             trends.setdefault(key, []).append(table)
-    found = [(key, levels) for key, own in trends.items() if (levels := _levels(own))]
+    candidates = [(key, levels) for key, of_trend in trends.items() if (levels := _levels(of_trend))]
 
     def rank(one: tuple[tuple[object, ...], dict[int, Level]]) -> tuple[int, bool, int]:
         key, levels = one
         return len(levels), len(key) == 4, sum(int(row["n"]) for level in levels.values() for row in level.rows)
 
-    return max(found, key=rank)[1] if found else {}
+    return max(candidates, key=rank)[1] if candidates else {}
 
 
 def _levels(tables: Sequence[Table]) -> dict[int, Level]:
     """Find each severity where all shifts are there; one set of images for each, never two in one mean."""
-    found: dict[int, tuple[tuple[int, int], Level]] = {}
+    by_severity: dict[int, tuple[tuple[int, int], Level]] = {}
     for table in tables:
         tea, source = line_of(table, SUBJECT), line_of(table, SOURCE)
         if tea is None or source is None:
             continue
         for severity in table.severities:
-            own, base = _mean(tea, severity), _mean(source, severity)
-            if own is None or base is None:
+            ours, base = _mean(tea, severity), _mean(source, severity)
+            if ours is None or base is None:
                 continue
             others = [
                 (value, line)
@@ -128,11 +128,11 @@ def _levels(tables: Sequence[Table]) -> dict[int, Level]:
             best = max(others, key=lambda pair: pair[0].value, default=None)
             lines = [tea, source, *(line for _, line in others)]
             rows = tuple(row for line in lines for row in line.rows if row["spec"]["severity"] == severity)
-            level = Level(own - base, own - best[0] if best else None, best[1].name if best else "", rows)
+            level = Level(ours - base, ours - best[0] if best else None, best[1].name if best else "", rows)
             size = (max(images(lines)), len(others))
-            if severity not in found or size > found[severity][0]:
-                found[severity] = (size, level)
-    return {severity: level for severity, (_, level) in sorted(found.items())}
+            if severity not in by_severity or size > by_severity[severity][0]:
+                by_severity[severity] = (size, level)
+    return {severity: level for severity, (_, level) in sorted(by_severity.items())}
 
 
 def _part(rows: Sequence[Row]) -> str:

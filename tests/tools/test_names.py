@@ -1,0 +1,56 @@
+"""Names in the code: none of a method or data set decides anything, and a variable says what it holds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from steep.data.known import KNOWN
+from steep.methods import METHODS
+
+HOME = Path(__file__).parents[2]
+FOLDERS = ("src", "tools", "benchmarks", "docs/generate", "examples")
+FILES = [file for folder in FOLDERS for file in (HOME / folder).rglob("*.py")]
+TREES = [(file, ast.parse(file.read_text(encoding="utf-8"))) for file in FILES]
+OTHER_THINGS = {"source", "bn", "energy", "auto", "imagenet"}
+"""Words that are more than a name: statistics, layers, a column, a choice, a table of corruptions."""
+OWN_FILES = [HOME / "src/steep/methods", HOME / "src/steep/data/sets"]
+SAYING_NOTHING = {"found", "own", "said", "told", "given", "held"}
+
+
+def conditions(tree: ast.AST) -> Iterator[ast.expr]:
+    """Every expression that decides something."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp | ast.While):
+            yield node.test
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+        elif isinstance(node, ast.Compare):
+            yield node
+
+
+def bound(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Every name that is given a value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+
+
+def test_variables_say_what_they_hold() -> None:
+    vague = [(file.name, name, line) for file, tree in TREES for name, line in bound(tree) if name in SAYING_NOTHING]
+    assert not vague
+
+
+def test_no_name_of_a_method_or_data_set_decides_anything() -> None:
+    names = {*METHODS, *KNOWN, *(f"{name}-c" for name in KNOWN)} - OTHER_THINGS
+    deciding = [
+        (file.name, part.value, part.lineno)
+        for file, tree in TREES
+        for condition in conditions(tree)
+        for part in ast.walk(condition)
+        if isinstance(part, ast.Constant) and part.value in names and file.parent not in OWN_FILES
+    ]
+    assert not deciding
