@@ -140,6 +140,24 @@ def test_cells_are_walked_by_keyboard_and_tell_the_spread(visit: Callable[..., A
     page.locator("#tip").wait_for(state="hidden")
 
 
+def test_every_mark_has_an_edge_on_the_dark_ground(visit: Callable[..., Any], made: Path) -> None:
+    """Some colours of methods are too dark to be seen there, and stay the same as everywhere."""
+    edges = "marks => marks.map(mark => getComputedStyle(mark).stroke)"
+    marks = ".chart:not(.white) :is(.mark-symbol, .mark-rect) path:not([stroke])"
+    dark = visit(made, 1280, "dark").locator(marks).evaluate_all(edges)
+    light = visit(made, 1280, "light").locator(marks).evaluate_all(edges)
+    assert len(dark) == len(light) > 20
+    assert {brightness(edge) > 200 for edge in dark} == {True}
+    assert set(light) == {"rgba(0, 0, 0, 0)"}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_headings_of_claims_stand_over_their_columns(visit: Callable[..., Any], made: Path, width: int) -> None:
+    page = visit(made, width)
+    sides = "cells => cells.map(cell => getComputedStyle(cell).textAlign)"
+    assert set(page.locator(".claims th, .claims td").evaluate_all(sides)) == {"left"}
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_theme_follows_the_system_until_somebody_chooses(visit: Callable[..., Any], made: Path, width: int) -> None:
     page = visit(made, width, "dark")

@@ -208,6 +208,7 @@ def test_the_claims(page: Page, by_method: dict[str, Raw]) -> None:
         right = {name: r["accuracy"] for name, rows in by_method.items() for r in rows if r["spec"]["shift"] == shift}
         wins += right["tea"] > max(value for name, value in right.items() if name != "tea")
     assert verdicts["TEA has the highest accuracy on every shift"][0].startswith(f"on {wins} of 15; not on")
+    assert "_" not in verdicts["TEA has the highest accuracy on every shift"][0]  # corruptions as people write them
     fell = sum(row["energy_after"] < row["energy_before"] for row in by_method["tea"])
     here, verdict = verdicts["TEA lowers the mean energy of the test images, whatever the shift"]
     assert here == f"on {fell} of 15"

@@ -135,9 +135,13 @@ def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
         return None
     behind = [shift for shift, lead in ahead.items() if lead.value <= 0]
     close = [shift for shift, lead in ahead.items() if lead.side == 0]
-    here = f"on {len(ahead) - len(behind)} of {len(ahead)}" + (f"; not on {', '.join(behind)}" if behind else "")
-    here += f"; not significant on {', '.join(close)}" if close else ""
+    here = f"on {len(ahead) - len(behind)} of {len(ahead)}" + (f"; not on {_listed(behind)}" if behind else "")
+    here += f"; not significant on {_listed(close) if len(close) < len(ahead) else 'any'}" if close else ""
     return list(ahead.values()), here
+
+
+def _listed(shifts: Sequence[str]) -> str:
+    return ", ".join(shifts).replace("_", " ")
 
 
 def _better_calibrated(table: Table, subject: Line, *, than: str) -> Finding | None:
