@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -135,13 +135,18 @@ def _first_on_every_shift(table: Table, subject: Line) -> Finding | None:
         return None
     behind = [shift for shift, lead in ahead.items() if lead.value <= 0]
     close = [shift for shift, lead in ahead.items() if lead.side == 0]
-    here = f"on {len(ahead) - len(behind)} of {len(ahead)}" + (f"; not on {_listed(behind)}" if behind else "")
-    here += f"; not significant on {_listed(close) if len(close) < len(ahead) else 'any'}" if close else ""
+    here = f"on {len(ahead) - len(behind)} of {len(ahead)}" + (f"; not on {_listed(behind, ahead)}" if behind else "")
+    here += f"; not significant on {_listed(close, ahead)}" if close else ""
     return list(ahead.values()), here
 
 
-def _listed(shifts: Sequence[str]) -> str:
-    return ", ".join(shifts).replace("_", " ")
+def _listed(some: Sequence[str], every: Collection[str]) -> str:
+    """Name some shifts of all there are.
+
+    >>> _listed(["motion_blur"], ["motion_blur", "fog"]), _listed(["fog"], ["fog"])
+    ('motion blur', 'any')
+    """
+    return ", ".join(some).replace("_", " ") if len(some) < len(every) else "any"
 
 
 def _better_calibrated(table: Table, subject: Line, *, than: str) -> Finding | None:
