@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor
 
-from steep.core.classifier import Classifier, SourceModel, copy_tensors
+from steep.core.classifier import Classifier, copy_tensors
+from steep.core.classifier import SourceModel as SourceModel
 from steep.core.constraints import constraints_of
 from steep.core.io.saved_state import HOW_TO_COMPUTE, check_field, check_new_tensor
-from steep.core.layers import Params
+from steep.core.layers import Params as Params
 from steep.errors import CheckpointError, InputError, UnknownNameError
 
 Moment = Literal["before", "after"]
