@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import warnings
 from collections.abc import Iterable
@@ -24,42 +25,17 @@ from steep.core.io import arguments, saving
 from steep.core.method import Method, Moment
 from steep.core.settings import Behaviour, Execution
 from steep.errors import InputError, SteepWarning, unknown
-from steep.methods.aea import AEA
-from steep.methods.alpha_bn import AlphaBN
-from steep.methods.auto import Auto
-from steep.methods.bn import BN
-from steep.methods.cmf import Cmf
-from steep.methods.cotta import Cotta
-from steep.methods.deyo import DeYO
-from steep.methods.dua import Dua
-from steep.methods.eata import Eata
-from steep.methods.energy import Energy
-from steep.methods.eta import Eta
-from steep.methods.infuse import Infuse
-from steep.methods.lame import Lame
-from steep.methods.memo import Memo
-from steep.methods.pl import PL
-from steep.methods.rdumb import RDumb
-from steep.methods.registry import METHODS, find, is_baseline, look_of, register, register_installed
-from steep.methods.roid import Roid
-from steep.methods.rotta import Rotta
-from steep.methods.sar import Sar
-from steep.methods.shot import Shot
-from steep.methods.source import Source
-from steep.methods.t3a import T3A
-from steep.methods.tea import TEA
-from steep.methods.tea_fast import TeaFast
-from steep.methods.tent import Tent
+from steep.methods.registry import METHODS, find, is_baseline, look_of, register, register_installed, register_module
 
-_PACKAGED: tuple[type[Method[Any]], ...] = (
-    *(Source, BN, AlphaBN, Lame, T3A, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
-    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Memo, Energy, AEA, TEA, TeaFast, Infuse, Auto),
+_FILES = (  # in the order in which they are listed
+    *("source", "bn", "alpha_bn", "lame", "t3a", "dua", "pl", "shot", "tent", "eta", "eata", "rdumb", "sar", "deyo"),
+    *("roid", "cmf", "cotta", "rotta", "memo", "energy", "aea", "tea", "tea_fast", "infuse", "auto"),
 )
-for _method in _PACKAGED:
-    register(_method)
+for _file in _FILES:
+    register_module(importlib.import_module(f"steep.methods.{_file}"))
 register_installed()
 
-SOURCE = Source.name
+SOURCE = next(filter(is_baseline, METHODS))
 """The method that every other is compared with: the model as it was trained."""
 
 

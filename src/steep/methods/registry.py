@@ -7,6 +7,7 @@ import warnings
 import zlib
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from steep import user_code
@@ -42,6 +43,13 @@ def register(method: M) -> M:
         raise InputError(f"name of {method.__qualname__}: {name!r} is already {other.__module__}.{other.__qualname__}")
     METHODS[name] = method
     return method
+
+
+def register_module(module: ModuleType) -> None:
+    """Register the method that a module defines."""
+    for each in list(vars(module).values()):
+        if isinstance(each, type) and issubclass(each, Method) and each.__module__ == module.__name__:
+            register(each)
 
 
 def register_installed() -> None:
