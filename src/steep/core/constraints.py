@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from steep.core.layers import KINDS
-from steep.errors import UnknownNameError, either, unknown
+from steep.errors import InputError, UnknownNameError, either, unknown
 
 _KEY, _LATER = "constraint", "added_later"  # of a dataclass field's metadata
 
@@ -74,6 +74,17 @@ def constraints_of(settings: type) -> dict[str, Constraint]:
             if field.name in names:
                 constraints[field.name] = field.metadata.get(_KEY) or constraints.get(field.name, Plain())
     return constraints
+
+
+def normalise_fields(settings: Any, where: str = "") -> None:
+    """Bring every field of a frozen dataclass to its stored form; `where` begins the `InputError` for a wrong one."""
+    for name, constraint in constraints_of(type(settings)).items():
+        try:
+            object.__setattr__(settings, name, constraint.check(name, getattr(settings, name)))
+        except UnknownNameError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{where}{error}") from None
 
 
 class Plain(Constraint):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import operator
-from dataclasses import fields
 from types import NoneType
 from typing import Any, Self
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from steep.core.classifier import FLEETING, Classifier
 from steep.core.layers import batch_norms, mixing_of
-from steep.core.method import State
+from steep.core.method import State, parts
 
 
 class DeviceSnapshot:
@@ -120,11 +119,6 @@ class HostSnapshot:
         for layer in batch_norms(state.model):  # what is asked for within a step ends with it
             if (hook := mixing_of(layer)) is not None:
                 hook.release()
-
-
-def parts(state: State) -> dict[str, Any]:
-    """Every field of a state by its name."""
-    return {field.name: getattr(state, field.name) for field in fields(state)}
 
 
 def tensors(state: State) -> list[Tensor]:
