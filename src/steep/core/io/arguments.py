@@ -55,6 +55,16 @@ def check_model(model: nn.Module) -> nn.Module:
     return model
 
 
+def check_device(name: str, device: str) -> str:
+    """Refuse a device that does not work here."""
+    try:
+        torch.zeros(1, device=device).cpu()
+    except Exception as error:  # every backend refuses in its own way
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{name}: expected one that works here, such as cpu, got {device!r} ({why})") from error
+    return device
+
+
 def move_model(model: M, device: torch.device | str | None) -> M:
     """Bring a model to a device, or say why it cannot be there."""
     try:
