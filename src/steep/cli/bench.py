@@ -16,9 +16,10 @@ from steep.bench.rows import file_of, grouped
 from steep.bench.spec import label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
-from steep.cli.output import console, duration, print_failures, running
+from steep.cli.output import console, print_failures, running
 from steep.errors import InputError, unknown
 from steep.models.loading import is_outside
+from steep.report.words import duration
 
 
 def bench(

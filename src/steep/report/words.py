@@ -29,6 +29,18 @@ def counted(numbers: Sequence[int]) -> str:
     return " to ".join(f"{n:,}" for n in dict.fromkeys((numbers[0], numbers[-1]))) if numbers else "unknown"
 
 
+def duration(seconds: float) -> str:
+    """Write a time the way people say it.
+
+    >>> duration(5), duration(185), duration(7400)
+    ('5 s', '3 min', '2 h 3 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
 def plain(text: object, keep: str = "") -> str:
     """Give text from a row as one line without control characters: a store may come from a stranger."""
     return "".join(c if c.isprintable() or c in keep else "\N{REPLACEMENT CHARACTER}" for c in str(text))
