@@ -9,12 +9,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from steep.core.augment import shuffled
 from steep.core.batch import count, mean
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
 from steep.core.losses import LOSSES, entropy
 from steep.core.method import Look, Method, Need, Params, SourceModel, Step
 from steep.core.optim import DescentState, descend, make_optimizer
-from steep.core.patches import shuffled
 
 
 @dataclass
