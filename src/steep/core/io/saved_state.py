@@ -74,14 +74,10 @@ def _check_optimizer(where: str, current: Mapping[str, Any], saved: Any) -> None
 
 
 def _same_numbers(*values: Any) -> bool:
-    """Whether settings are as many numbers as each other: one, or two as Adam's betas are."""
+    """Whether settings are as many finite numbers from 0 on as each other: one, or two as Adam's betas are."""
     rows = [value if isinstance(value, (list, tuple)) else [value] for value in values]
-    return len({len(row) for row in rows}) == 1 and all(_is_number(value) for row in rows for value in row)
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a finite number from 0 on."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    numbers = (type(value) in (int, float) and 0 <= value < math.inf for row in rows for value in row)
+    return len({len(row) for row in rows}) == 1 and all(numbers)
 
 
 def _check_leaf(where: str, current: Any, saved: Any) -> None:
