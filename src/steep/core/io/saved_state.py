@@ -36,8 +36,10 @@ def check_field(where: str, current: Any, saved: Any) -> None:
     elif hasattr(current, "restore"):
         if not isinstance(saved, Mapping):
             raise _refusal(where, "what its snapshot() gave", saved)
-    elif current is None:
-        _check_new(where, saved)
+    elif current is None:  # before the first batch
+        values = saved if isinstance(saved, list) else [saved]
+        if not all(value is None or isinstance(value, (bool, int, float, str, Tensor)) for value in values):
+            raise _refusal(where, "nothing, a number or tensors", saved)
     elif current == []:
         if not isinstance(saved, list) or not all(isinstance(value, Tensor) for value in saved):
             raise _refusal(where, "tensors", saved)
@@ -105,13 +107,6 @@ def _check_leaf(where: str, current: Any, saved: Any) -> None:
             raise _refusal(where, "a whole number" if isinstance(current, int) else "a number such as 1.0", saved)
     elif current is not None and type(saved) is not type(current):
         raise _refusal(where, f"a {type(current).__name__}", saved)
-
-
-def _check_new(where: str, saved: Any) -> None:
-    """Check what was not there before the first batch: nothing, a number, a tensor or a list of tensors."""
-    values = saved if isinstance(saved, list) else [saved]
-    if not all(value is None or isinstance(value, (bool, int, float, str, Tensor)) for value in values):
-        raise _refusal(where, "nothing, a number or tensors", saved)
 
 
 def check_new_tensor(where: str, shape: tuple[str, ...], saved: Any, lengths: dict[str, int]) -> None:
