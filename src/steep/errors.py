@@ -1,7 +1,5 @@
 """The few named exceptions. Every message says what was expected, what came and, where known, the fix."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
 """
 
-from __future__ import annotations
-
 import abc
 import enum
 import zlib

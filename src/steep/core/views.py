@@ -1,7 +1,5 @@
 """Other views of the same images, and one answer from the answers to all of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """CoTTA: an averaged teacher sees many views; weights return to the source now and then (Wang et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """DUA: dynamic unsupervised adaptation of running statistics (Mirza et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """LAME: answers that agree with those of similar images (Boudiaf et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

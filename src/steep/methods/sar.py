@@ -1,7 +1,5 @@
 """SAR: sharpness-aware and reliable entropy minimisation (Niu et al., ICLR 2023)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Self

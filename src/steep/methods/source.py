@@ -1,7 +1,5 @@
 """Source: no adaptation, the baseline of every comparison."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """TEA for the price of Tent: few, long Langevin steps on few chains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from steep.core.method import Look

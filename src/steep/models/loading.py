@@ -4,8 +4,6 @@ Only `file.py:factory` runs code of the user's. Every other name only looks thin
 never as programs.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

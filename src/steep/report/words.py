@@ -1,7 +1,5 @@
 """Numbers and names as people write them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
