@@ -1,7 +1,7 @@
 """The few named exceptions. Every message says what was expected, what came and, where known, the fix."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class SteepError(Exception):
@@ -59,6 +59,13 @@ def unknown(what: str, name: str, known: Iterable[str], listing: str = "") -> Un
     hint = f": did you mean {near[0]!r}?" if near else "."
     rest = f"{listing} lists all {len(names)}" if listing else f"Known: {', '.join(names)}"
     return UnknownNameError(f"unknown {what} {name!r}{hint} {rest}")
+
+
+def check_known(what: str, known: Collection[str], *names: str) -> None:
+    """Refuse the first of some names that is none of those that work."""
+    for name in names:
+        if name not in known:
+            raise unknown(what, name, known)
 
 
 def either(words: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from steep.bench.spec import label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
 from steep.cli.output import console, print_failures, running
-from steep.errors import InputError, unknown
+from steep.errors import InputError, check_known
 from steep.models.loading import is_outside
 from steep.report.words import duration
 
@@ -92,8 +92,7 @@ def bench(
 
 def _check(engine: str, device: str | None, gpus: float, compile: bool, ranks: bool) -> None:
     """Refuse options that do not go together."""
-    if engine not in ("local", "ray"):
-        raise unknown("engine", engine, ("local", "ray"))
+    check_known("engine", ("local", "ray"), engine)
     if engine == "ray" and device is not None:
         raise InputError(f"--device {device}: the ray engine takes none. Say how much of a GPU a cell takes: --gpus 1")
     if engine == "local" and gpus:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from steep.core.layers import KINDS
-from steep.errors import InputError, UnknownNameError, either, unknown
+from steep.errors import InputError, UnknownNameError, check_known, either
 
 _KEY, _LATER = "constraint", "added_later"  # of a dataclass field's metadata
 
@@ -240,9 +240,7 @@ class Layers(Constraint):
         kinds = tuple(value) if isinstance(value, Collection) else ()
         if not kinds or not all(isinstance(kind, str) for kind in kinds):
             raise ValueError
-        for kind in kinds:
-            if kind not in KINDS:
-                raise unknown("layer kind in params", kind, KINDS)
+        check_known("layer kind in params", KINDS, *kinds)
         return tuple(map(str, sorted(kinds) if isinstance(value, (set, frozenset)) else kinds))
 
 

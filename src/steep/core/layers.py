@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 
 from steep.core.dist import sync_batchnorm
 from steep.core.dist.group import SCOPE
-from steep.errors import InputError, NothingToAdaptError, unknown
+from steep.errors import InputError, NothingToAdaptError, check_known
 
 Params = str | Sequence[str]
 """Which parameters adapt: "norm", "all", layer kinds such as ["norm", "linear"], or a regular expression."""
@@ -57,9 +57,7 @@ def select(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
         chosen = {n: p for n, p in model.named_parameters() if _pattern(params).search(n)}
     else:
         kinds = [params] if isinstance(params, str) else list(params)
-        for kind in kinds:
-            if kind not in KINDS:
-                raise unknown("layer kind in params", str(kind), KINDS)
+        check_known("layer kind in params", KINDS, *map(str, kinds))
         chosen = {
             (f"{prefix}.{name}" if prefix else name): parameter
             for prefix, module in model.named_modules()

@@ -22,7 +22,7 @@ from steep.core.dist.group import Distributed
 from steep.core.io import arguments, saving
 from steep.core.method import Method, Moment
 from steep.core.settings import Behaviour, Execution
-from steep.errors import InputError, SteepWarning, unknown
+from steep.errors import InputError, SteepWarning, check_known
 from steep.methods.registry import METHODS, find, is_baseline, look_of, register, register_installed, register_module
 
 _FILES = (  # in the order in which they are listed
@@ -44,8 +44,7 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
     True
     """
     if isinstance(method, str):
-        if method.lower() not in METHODS:
-            raise unknown("method", method, METHODS)
+        check_known("method", METHODS, method.lower())
         method = METHODS[method.lower()]
     if not (isinstance(method, Method) or (isinstance(method, type) and issubclass(method, Method))):
         raise InputError(f"method: expected a name or a Method, got {type(method).__name__}")
@@ -55,10 +54,7 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
         raise InputError(f"setting: a {type(method).__name__} made by hand has its own. Give {method.name!r} instead")
     if isinstance(method, type):
         method = method.tuned() if setting == "tuned" else method()
-    known = [field.name for field in fields(method)]
-    for name in hyper:
-        if name not in known:
-            raise unknown(f"hyper-parameter of {method.name}", name, known)
+    check_known(f"hyper-parameter of {method.name}", [field.name for field in fields(method)], *hyper)
     return replace(method, **hyper)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from steep import user_code
 from steep.core.method import Look, Method
-from steep.errors import InputError, SteepWarning, unknown
+from steep.errors import InputError, SteepWarning, check_known
 
 METHODS: dict[str, type[Method[Any]]] = {}
 """Every method by name."""
@@ -76,8 +76,7 @@ def find(name: str, folder: Path | None = None) -> type[Method[Any]]:
     """
     reference = user_code.split(name)
     if reference is None:
-        if name.lower() not in METHODS:
-            raise unknown("method", name, METHODS)
+        check_known("method", METHODS, name.lower())
         return METHODS[name.lower()]
     path = (folder or Path()) / reference[0]
     with user_code.opened(path, f"method {name}") as module:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from steep import user_code
-from steep.errors import CheckpointError, InputError, install_extra, unknown
+from steep.errors import CheckpointError, InputError, check_known, install_extra, unknown
 from steep.models import checkpoints
 from steep.models.normalisation import InputSpec, Normalized, input_spec
 from steep.models.packaged import PACKAGED
@@ -245,8 +245,7 @@ def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
 
 
 def _packaged(name: str, count: int, pretrained: bool) -> _Built:
-    if name not in PACKAGED:
-        raise unknown("model in packages", name, PACKAGED)
+    check_known("model in packages", PACKAGED, name)
     packaged = PACKAGED[name]
     model = packaged.build(name)
     if pretrained:

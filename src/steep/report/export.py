@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from steep.bench.rows import Row
-from steep.errors import InputError, install_extra, unknown
+from steep.errors import InputError, check_known, install_extra
 from steep.files import write_bytes
 from steep.report.charts.style import altair, titled
 from steep.report.figures import Figure, analysed, of
@@ -26,9 +26,7 @@ FORMATS = ("png", "svg", "pdf", "html", "json")
 def formats(text: str) -> list[str]:
     """Read such as `png,svg`."""
     asked = [word.strip() for word in text.split(",") if word.strip()]
-    for word in asked:
-        if word not in FORMATS:
-            raise unknown("format of a figure", word, FORMATS)
+    check_known("format of a figure", FORMATS, *asked)
     return asked
 
 
