@@ -72,13 +72,16 @@ class State:
 
     model: Classifier
 
+    def _parts(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def snapshot(self) -> dict[str, Any]:
         """Copy every field into plain data that `torch.save` can write."""
-        return {name: _saved(value) for name, value in parts(self).items()}
+        return {name: _saved(value) for name, value in self._parts().items()}
 
     def check(self, saved: Any, initial: Mapping[str, Any]) -> None:
         """Refuse a snapshot from a file that does not fit, with nothing changed. `initial` is one from the start."""
-        now = parts(self)
+        now = self._parts()
         if not isinstance(saved, Mapping) or set(now) != set(saved):
             names = sorted(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
             raise CheckpointError(f"state: expected the fields {sorted(now)}, got {names}")
@@ -95,14 +98,9 @@ class State:
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""
-        now, device = parts(self), self.model.anchor().device
+        now, device = self._parts(), self.model.anchor().device
         for name in sorted(now, key="model".__eq__):  # the model last: it alone can refuse
             setattr(self, name, _restored(now[name], saved[name], device))
-
-
-def parts(state: State) -> dict[str, Any]:
-    """Every field of a state by its name."""
-    return {field.name: getattr(state, field.name) for field in fields(state)}
 
 
 def _saved(value: Any) -> Any:

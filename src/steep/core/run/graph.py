@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from steep.core.classifier import Classifier
-from steep.core.method import State, parts
-from steep.core.run.snapshot import HostSnapshot, tensors
+from steep.core.method import State
+from steep.core.run.snapshot import HostSnapshot, parts, tensors
 from steep.errors import FallbackWarning
 
 WARM = 2  # times that work is done by hand before it is recorded: memory is taken, kernels are chosen and compiled

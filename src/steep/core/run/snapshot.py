@@ -7,6 +7,7 @@ are apart because a recorded graph repeats the one and not the other. To undo a 
 
 import copy
 import operator
+from dataclasses import fields
 from types import NoneType
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from steep.core.classifier import FLEETING, Classifier
 from steep.core.layers import batch_norms, mixing_of
-from steep.core.method import State, parts
+from steep.core.method import State
 
 
 class DeviceSnapshot:
@@ -117,6 +118,11 @@ class HostSnapshot:
         for layer in batch_norms(state.model):  # what is asked for within a step ends with it
             if (hook := mixing_of(layer)) is not None:
                 hook.release()
+
+
+def parts(state: State) -> dict[str, Any]:
+    """Every field of a state by its name."""
+    return {field.name: getattr(state, field.name) for field in fields(state)}
 
 
 def tensors(state: State) -> list[Tensor]:
