@@ -1,7 +1,9 @@
 """The few named exceptions. Every message says what was expected, what came and, where known, the fix."""
 
 import difflib
+import importlib
 from collections.abc import Collection, Iterable
+from typing import Any
 
 
 class SteepError(Exception):
@@ -72,6 +74,15 @@ def either(words: Iterable[str]) -> str:
     """List what is allowed, to follow "expected"."""
     words = tuple(words)
     return " or ".join(words) if len(words) < 3 else f"one of {', '.join(words)}"
+
+
+def optional(module: str, extra: str) -> Any:
+    """Import what an optional feature needs, or say what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = (error.name or module).partition(".")[0]
+        raise InputError(f"{missing} is needed for this and not installed. {install_extra(extra)}") from error
 
 
 def install_extra(extra: str) -> str:
