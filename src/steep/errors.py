@@ -1,9 +1,9 @@
 """The few named exceptions. Every message says what was expected, what came and, where known, the fix."""
 
-from __future__ import annotations
-
 import difflib
-from collections.abc import Iterable
+import importlib
+from collections.abc import Collection, Iterable
+from typing import Any
 
 
 class SteepError(Exception):
@@ -63,10 +63,26 @@ def unknown(what: str, name: str, known: Iterable[str], listing: str = "") -> Un
     return UnknownNameError(f"unknown {what} {name!r}{hint} {rest}")
 
 
+def check_known(what: str, known: Collection[str], *names: str) -> None:
+    """Refuse the first of some names that is none of those that work."""
+    for name in names:
+        if name not in known:
+            raise unknown(what, name, known)
+
+
 def either(words: Iterable[str]) -> str:
     """List what is allowed, to follow "expected"."""
     words = tuple(words)
     return " or ".join(words) if len(words) < 3 else f"one of {', '.join(words)}"
+
+
+def optional(module: str, extra: str) -> Any:
+    """Import what an optional feature needs, or say what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = (error.name or module).partition(".")[0]
+        raise InputError(f"{missing} is needed for this and not installed. {install_extra(extra)}") from error
 
 
 def install_extra(extra: str) -> str:

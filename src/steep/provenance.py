@@ -1,7 +1,5 @@
 """Where and by what a row was made: versions, commit, device, memory."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

@@ -3,8 +3,6 @@
 No pickle is written or read. A file that is torn, changed, foreign or of a newer format is refused as a whole.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steep.errors import CheckpointError
-from steep.files import read_bytes, writing
+from steep.files import read_bytes, write_bytes
 
 
 class Sealed(NamedTuple):
@@ -35,9 +33,7 @@ def write(
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(facts)
     header = {"kind": kind, "version": str(version), "facts": text, "sha256": _digest(plain, text)}
-    payload = save(plain, header)
-    with writing(Path(path)) as file:
-        file.write(payload)
+    write_bytes(Path(path), save(plain, header))
 
 
 def read(path: str | os.PathLike[str], kind: str, *, version: int = 1) -> Sealed:

@@ -110,7 +110,7 @@ def test_a_resized_published_set_is_not_written(cifar10: Tiny, stub: Calls, tmp_
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"device": "cuda:99"}, "device: 'cuda:99'"), ({"device": "nonsense"}, "device"), ({"seed": True}, "seed")],
+    [({"device": "cuda:99"}, "device: .* got 'cuda:99'"), ({"device": "nonsense"}, "device"), ({"seed": True}, "seed")],
 )
 def test_a_wrong_call_makes_no_folder(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):

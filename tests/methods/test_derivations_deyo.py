@@ -23,7 +23,7 @@ from reference import (
     only,
     softmax,
 )
-from steep.core.patches import shuffled
+from steep.core.augment import shuffled
 from steep.errors import InputError
 
 STREAM = [make_images(seed, side=8) for seed in range(5)]

@@ -11,7 +11,7 @@ import pytest
 from made_rows import row
 from steep.methods import METHODS
 from steep.metrics import SeedSummary
-from steep.report import export, runs, summary, words
+from steep.report import export, runs, words
 from steep.report.charts.style import REAL, colour, family, spoken
 from steep.report.formats import harmless, spread
 from steep.report.rerun import toml
@@ -47,9 +47,9 @@ COMMIT = "1c0a1c726cc5e6faf4d63c410c3a95483c552f7e"
         (export.formats("png, svg"), ["png", "svg"]),
         (export.file_name("cifar10-c, s5: wrn-28-10 ../../etc/passwd"), "cifar10-c-s5-wrn-28-10-etc-passwd"),
         (export.free("speed", {"speed"}), "speed-2"),
-        (summary._duration(42.0), "42 s"),
-        (summary._duration(4000.0), "1 h 7 min"),
-        (summary._duration(200_000.0), "55 h 33 min"),
+        (words.duration(42.0), "42 s"),
+        (words.duration(4000.0), "1 h 7 min"),
+        (words.duration(200_000.0), "55 h 33 min"),
         (runs._name(Path("/a/b/run/rows.jsonl"), 0), "run"),
         (runs._name(Path("/a/b/run/rows.jsonl"), 1), "b/run"),
         (runs._name(Path("/a/x.jsonl"), 0), "x"),

@@ -1,7 +1,5 @@
 """What a recipe or the command line may say: a constraint for each key, and what --only chooses by."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +10,7 @@ from steep.core.settings import GUARDS
 from steep.core.views import VIEWS
 from steep.data import PROTOCOLS
 from steep.data.transform import INTERPOLATIONS, LARGEST
-from steep.errors import InputError, unknown
+from steep.errors import InputError, check_known
 
 CHOICES = ("method", "shift", "severity", "seed", "setting", "source")  # what --only can choose by
 MOST_SEEDS = 10_000  # of one recipe; each is a run of every method on every shift
@@ -132,8 +130,7 @@ def choices(only: Iterable[str]) -> dict[str, set[str]]:
         name, equals, values = text.partition("=")
         if not equals:
             raise InputError(f"--only: expected such as method=tea,tent or shift=fog, got {text!r}")
-        if name not in CHOICES:
-            raise unknown("thing to choose by in --only", name, CHOICES)
+        check_known("thing to choose by in --only", CHOICES, name)
         chosen.setdefault(name, set()).update(word.strip() for word in values.split(",") if word.strip())
     return chosen
 

@@ -3,8 +3,6 @@
 A grid is source domains × streams × lines of the table of methods × seeds, less what --only leaves out.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
@@ -23,7 +21,7 @@ from steep.core.method import Method
 from steep.data import NAMES
 from steep.data.known import data_set
 from steep.data.streams import APART, knobs
-from steep.errors import InputError, SteepError, UnknownNameError, unknown
+from steep.errors import InputError, SteepError, UnknownNameError, check_known, unknown
 from steep.methods import METHODS, find, make
 from steep.models import build, checkpoints
 from steep.models.loading import PRETRAINED, is_outside, short_name
@@ -152,8 +150,7 @@ def _choose(cells: Iterable[Cell], chosen: Mapping[str, set[str]]) -> list[Cell]
             cell = replace(cell, severity=max(severity for _, severity in pairs), sequence=tuple(pairs))
         kept += [cell] if pairs else []
     for choice, values in chosen.items():
-        for value in sorted(values - known[choice]):
-            raise unknown(f"{choice} in --only", value, known[choice])
+        check_known(f"{choice} in --only", known[choice], *sorted(values))
     if not kept:
         raise InputError("the grid is empty: no cell has all that --only asks for")
     return kept
@@ -207,7 +204,7 @@ class _Grid:
         if self.domains and not sources:
             example = f"[sources.{self.domains[0]}]"
             raise InputError(f"{self.where}: {self.data} needs a table for each source domain, such as {example}")
-        self._know("source domain", sources, self.domains)
+        check_known(f"source domain of {self.where}", self.domains, *sources)
         known = {"set": TABLE, **RUN}
         tables = {name: check(f"{self.where}, sources.{name}", table, known) for name, table in sources.items()}
         return list(tables.items()) or [("", {})]
@@ -216,12 +213,12 @@ class _Grid:
         """List every shift with its severities."""
         if self.domains:
             targets = self.table.get("shifts", list(self.domains))
-            self._know("target domain", targets, self.domains)
+            check_known(f"target domain of {self.where}", self.domains, *targets)
             return [(name, 0) for name in targets]
         groups = {"benchmark": corruptions.BENCHMARK, "all": corruptions.CORRUPTIONS} if self.corrupted else {}
         shifts = self.table.get("shifts", ["benchmark" if self.corrupted else CLEAN])
         names = [name for shift in shifts for name in groups.get(shift, (shift,))]
-        self._know("shift", names, {CLEAN, *groups.get("all", ()), *groups})
+        check_known(f"shift of {self.where}", {CLEAN, *groups.get("all", ()), *groups}, *names)
         severities = self.table.get("severities", [5])
         return [(n, s) for n in names if n != CLEAN for s in severities] + [(n, 0) for n in names if n == CLEAN]
 
@@ -264,15 +261,8 @@ class _Grid:
     def _assigned(self, assignments: Table, targets: tuple[str, str]) -> dict[str, Any]:
         """Pick the assignments (`tea.lr = 1e-4`) that are meant for one method or line."""
         pairs = {key: key.partition(".")[::2] for key in assignments}
-        for target, _ in pairs.values():
-            if target not in METHODS and target not in self.table["methods"]:
-                raise unknown("method to set", target, (*METHODS, *self.table["methods"]))
+        check_known("method to set", (*METHODS, *self.table["methods"]), *(target for target, _ in pairs.values()))
         return {field: assignments[key] for key, (target, field) in pairs.items() if target in targets}
-
-    def _know(self, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-        for name in names:
-            if name not in known:
-                raise unknown(f"{what} of {self.where}", name, known)
 
 
 def stored_hyper(method: Method[Any], usual: Method[Any]) -> Hyper:

@@ -11,8 +11,6 @@ Beside `rows.jsonl` lies `rows.jsonl.grids`, as long as a bench lacks rows: the 
 that a report does not take a part of a bench for the whole.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
@@ -80,7 +78,7 @@ def decode(line: bytes) -> Row:
         raise ValueError("lists inside lists without end") from None
     if not isinstance(row, dict):
         raise ValueError("not a row")
-    row = {name: value if name in ("spec", "notes", "env", "data") else _numbers(value) for name, value in row.items()}
+    row = {name: value if name in ("spec", "notes", "env", "data") else numbers(value) for name, value in row.items()}
     newer = isinstance(row.get("schema"), int) and row["schema"] > SCHEMA  # refused by whoever asked for the row
     if not newer and (wrong := misfit(row, ROW)):
         raise ValueError(wrong)
@@ -213,9 +211,10 @@ def _named(value: Any) -> Any:
     return [_named(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def _numbers(value: Any) -> Any:
+def numbers(value: Any) -> Any:
+    """Turn the words that stand for numbers that are not finite back into these."""
     if isinstance(value, str):
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
     if isinstance(value, dict):
-        return {name: _numbers(v) for name, v in value.items()}
-    return [_numbers(v) for v in value] if isinstance(value, list) else value
+        return {name: numbers(v) for name, v in value.items()}
+    return [numbers(v) for v in value] if isinstance(value, list) else value

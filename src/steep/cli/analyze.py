@@ -1,7 +1,5 @@
 """`steep analyze`: the paper's analyses, as rows, figures and the numbers behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +16,7 @@ from steep.bench.store import Store
 from steep.cli.follow import follow_run
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
 from steep.cli.output import console, print_failures, running
-from steep.errors import InputError, unknown
+from steep.errors import InputError, check_known
 from steep.files import write_bytes
 from steep.report.export import formats, write_analysis
 
@@ -66,8 +64,7 @@ def analyze(
 
     Example: steep analyze stream run.jsonl --follow
     """
-    if name != "stream" and name not in ANALYSES:
-        raise unknown("analysis", name, (*ANALYSES, "stream"))
+    check_known("analysis", (*ANALYSES, "stream"), name)
     forms = formats(form)
     folder = out or Path("runs") / f"analyze-{name}"
     if name == "stream":

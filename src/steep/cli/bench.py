@@ -1,7 +1,5 @@
 """`steep bench`: methods × shifts × severities × seeds → rows in a store, resumable."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +14,10 @@ from steep.bench.rows import file_of, grouped
 from steep.bench.spec import label_of
 from steep.bench.store import Store
 from steep.cli.options import Device, Limit, Only, Root, Seeds, Weights, choose_device
-from steep.cli.output import console, duration, print_failures, running
-from steep.errors import InputError, unknown
+from steep.cli.output import console, print_failures, running
+from steep.errors import InputError, check_known
 from steep.models.loading import is_outside
+from steep.report.words import duration
 
 
 def bench(
@@ -93,8 +92,7 @@ def bench(
 
 def _check(engine: str, device: str | None, gpus: float, compile: bool, ranks: bool) -> None:
     """Refuse options that do not go together."""
-    if engine not in ("local", "ray"):
-        raise unknown("engine", engine, ("local", "ray"))
+    check_known("engine", ("local", "ray"), engine)
     if engine == "ray" and device is not None:
         raise InputError(f"--device {device}: the ray engine takes none. Say how much of a GPU a cell takes: --gpus 1")
     if engine == "local" and gpus:

@@ -1,7 +1,5 @@
 """`steep methods | models | recipes`: what there is."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
@@ -11,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from steep.errors import unknown
+from steep.errors import check_known
 from steep.methods import METHODS, make
 from steep.models import MODELS
 from steep.recipes import KINDS, grouped
@@ -28,8 +26,7 @@ def methods(name: Annotated[str | None, typer.Argument(help="One method, in deta
         _print_pairs({each: (method.__doc__ or "").splitlines()[0] for each, method in METHODS.items()})
         typer.echo("\nsteep methods NAME: its paper and hyper-parameters")
         return
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
+    check_known("method", METHODS, name)
     method, paper, tuned = METHODS[name], make(name), make(name, "tuned")
     lines = {
         name: (method.__doc__ or "").splitlines()[0],
@@ -63,8 +60,8 @@ def recipes(
 
     Example: steep recipes --kind bench
     """
-    if kind is not None and kind not in KINDS:
-        raise unknown("kind of recipe", kind, KINDS)
+    if kind is not None:
+        check_known("kind of recipe", KINDS, kind)
     for number, (group, entries) in enumerate(grouped(kind).items()):
         typer.secho(("\n" if number else "") + group.capitalize(), bold=True)
         _print_pairs(entries)

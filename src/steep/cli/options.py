@@ -1,13 +1,12 @@
 """Options that several commands share, and what reads them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import torch
 import typer
 
+from steep.core.io.arguments import check_device
 from steep.errors import InputError
 
 Device: TypeAlias = Annotated[str | None, typer.Option(help="Such as cuda:1 (default: cuda where it is).")]
@@ -61,9 +60,4 @@ def choose_device(device: str | None) -> str:
     """
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"--device: expected one that works here, such as cpu, got {device!r} ({reason})") from error
-    return device
+    return check_device("--device", device)

@@ -1,7 +1,5 @@
 """What every command prints with: the console of messages, bars, tables, times; and a grid at work in the terminal."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 
@@ -13,6 +11,7 @@ from steep.bench.local import Outcome, Tick
 from steep.bench.recipe import Plan
 from steep.bench.rows import grouped
 from steep.bench.store import Store
+from steep.report.words import duration
 
 
 def console() -> Console:
@@ -97,14 +96,3 @@ def print_table(table: Table) -> None:
     if not screen.is_terminal:
         screen = Console(width=max(80, screen.measure(table, options=screen.options.update(width=1000)).maximum))
     screen.print(table)
-
-
-def duration(seconds: float) -> str:
-    """Write a time the way people say it.
-
-    >>> duration(5), duration(185), duration(7400)
-    ('5 s', '3 min', '2.1 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,7 +1,5 @@
 """`steep train`: a source model from a recipe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from steep.cli.options import Device, Root, choose_device
-from steep.cli.output import console, duration, print_table, text_bar
+from steep.cli.output import console, print_table, text_bar
 from steep.data import default_root
 from steep.recipes import assignment
+from steep.report.words import duration
 from steep.training import Plan, Progress, TrainingSpec, checkpoint_path, plan
 from steep.training import train as run
 

@@ -4,13 +4,11 @@ Each image has its own draw, from the method's own generator, and all of them ar
 ranks share a batch, the numbers are drawn for the whole of it, so that an image's view is the same on any rank.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import grid_sample
+from torch.nn.functional import grid_sample, interpolate
 
 from steep.core.batch import part, size
 from steep.errors import InputError
@@ -114,6 +112,24 @@ def even_histogram(x: Tensor) -> Tensor:
     return torch.where((step > 0)[..., None], even.view(x.shape), x)
 
 
+@torch.no_grad()
+def shuffled(x: Tensor, patches: int, generator: torch.Generator) -> Tensor:
+    """Cut each image (B, C, H, W) into patches × patches and put them into an order of its own.
+
+    Sides that do not divide are shrunk to the next that do, and stretched back at the end. An image of fewer pixels
+    has as many patches as it has pixels along its shorter side.
+    """
+    if x.ndim != 4:
+        raise InputError(f"images: expected (B, C, H, W) to shuffle patches of, got {tuple(x.shape)}")
+    (b, c, *sides), n = x.shape, min(patches, *x.shape[2:])
+    height, width = (side // n * n for side in sides)
+    cut = _resized(x, [height, width]).view(b, c, n, height // n, n, width // n).permute(0, 2, 4, 1, 3, 5)
+    order = torch.rand((size(x), n * n), generator=generator, device=x.device).argsort(dim=1)
+    mixed = cut.flatten(1, 2)[torch.arange(b, device=x.device)[:, None], part(order)]
+    mixed = mixed.view(b, n, n, c, height // n, width // n).permute(0, 3, 1, 4, 2, 5)
+    return _resized(mixed.reshape(b, c, height, width), sides)
+
+
 def jitter(x: Tensor, strength: Tensor) -> Tensor:
     """Change brightness, contrast, saturation, hue and gamma of images in [0, 1], by (B, 5) strengths in that order."""
     brightness, contrast, saturation, hue, gamma = strength.view(len(x), 5, 1, 1, 1).unbind(dim=1)
@@ -200,3 +216,7 @@ def _range(x: Tensor) -> tuple[Tensor, Tensor]:
     """Give the lowest value of each image, 0 at most, and how far its highest, 1 at least, is above it."""
     low = x.flatten(1).amin(dim=1).clamp_max(0).view(-1, 1, 1, 1)
     return low, x.flatten(1).amax(dim=1).clamp_min(1).view(-1, 1, 1, 1) - low
+
+
+def _resized(x: Tensor, sides: list[int]) -> Tensor:
+    return x if list(x.shape[2:]) == sides else interpolate(x, sides, mode="bilinear", antialias=True)

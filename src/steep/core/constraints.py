@@ -6,8 +6,6 @@ A constraint says in words what it expects, and brings a value to the one form t
 number becomes a float where a float is meant, a list a tuple, a number of NumPy one of Python.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import math
@@ -20,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from steep.core.layers import KINDS
-from steep.errors import UnknownNameError, either, unknown
+from steep.errors import InputError, UnknownNameError, check_known, either
 
 _KEY, _LATER = "constraint", "added_later"  # of a dataclass field's metadata
 
@@ -74,6 +72,17 @@ def constraints_of(settings: type) -> dict[str, Constraint]:
             if field.name in names:
                 constraints[field.name] = field.metadata.get(_KEY) or constraints.get(field.name, Plain())
     return constraints
+
+
+def normalise_fields(settings: Any, where: str = "") -> None:
+    """Bring every field of a frozen dataclass to its stored form; `where` begins the `InputError` for a wrong one."""
+    for name, constraint in constraints_of(type(settings)).items():
+        try:
+            object.__setattr__(settings, name, constraint.check(name, getattr(settings, name)))
+        except UnknownNameError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{where}{error}") from None
 
 
 class Plain(Constraint):
@@ -231,9 +240,7 @@ class Layers(Constraint):
         kinds = tuple(value) if isinstance(value, Collection) else ()
         if not kinds or not all(isinstance(kind, str) for kind in kinds):
             raise ValueError
-        for kind in kinds:
-            if kind not in KINDS:
-                raise unknown("layer kind in params", kind, KINDS)
+        check_known("layer kind in params", KINDS, *kinds)
         return tuple(map(str, sorted(kinds) if isinstance(value, (set, frozenset)) else kinds))
 
 

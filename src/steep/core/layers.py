@@ -3,8 +3,6 @@
 Two things can follow the test data: parameters (`select`) and BatchNorm statistics (`use_batch_statistics`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +18,7 @@ from torch.nn.utils import parametrize
 
 from steep.core.dist import sync_batchnorm
 from steep.core.dist.group import SCOPE
-from steep.errors import InputError, NothingToAdaptError, unknown
+from steep.errors import NothingToAdaptError, check_known
 
 Params = str | Sequence[str]
 """Which parameters adapt: "norm", "all", layer kinds such as ["norm", "linear"], or a regular expression."""
@@ -56,12 +54,10 @@ def select(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
     if params == "all":
         chosen = dict(model.named_parameters())
     elif isinstance(params, str) and params not in KINDS:
-        chosen = {n: p for n, p in model.named_parameters() if _pattern(params).search(n)}
+        chosen = {n: p for n, p in model.named_parameters() if re.search(params, n)}
     else:
         kinds = [params] if isinstance(params, str) else list(params)
-        for kind in kinds:
-            if kind not in KINDS:
-                raise unknown("layer kind in params", str(kind), KINDS)
+        check_known("layer kind in params", KINDS, *map(str, kinds))
         chosen = {
             (f"{prefix}.{name}" if prefix else name): parameter
             for prefix, module in model.named_modules()
@@ -86,15 +82,6 @@ def _own_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         for tensor, made in module.parametrizations.items():  # type: ignore[operator, union-attr]
             for name, parameter in made.named_parameters(recurse=False):
                 yield f"parametrizations.{tensor}.{name}", parameter
-
-
-def _pattern(params: str) -> re.Pattern[str]:
-    try:
-        if params:
-            return re.compile(params)
-    except re.error as error:
-        raise InputError(f"params: expected layer kinds or a regular expression, got {params!r} ({error})") from error
-    raise InputError("params: expected layer kinds or a regular expression, got an empty one")
 
 
 def census(model: nn.Module) -> str:

@@ -1,7 +1,5 @@
 """Scores of a batch of logits: (B, K) → (B,)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

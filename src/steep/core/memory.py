@@ -1,7 +1,5 @@
 """A memory of images, balanced by class, that prefers recent and certain ones (category-balanced sampling of RoTTA)."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -99,7 +97,8 @@ class ClassMemory:
     def check_saved(self, where: str, saved: Any) -> None:
         """Refuse what is no content of a memory of this size."""
         images, rows = (saved.get("images"), saved.get("items")) if isinstance(saved, Mapping) else (None, None)
-        if not isinstance(rows, list) or not all(map(_is_item, rows)) or not (images is None or _are_images(images)):
+        tensor = images is None or (isinstance(images, Tensor) and images.ndim == 4 and images.is_floating_point())
+        if not tensor or not isinstance(rows, list) or not all(map(_is_item, rows)):
             raise CheckpointError(f"state: {where}: expected the content of a memory, got something else")
         places = [row[0] for row in rows]
         if len({*places}) < len(places) or any(place >= self.size for place in places):
@@ -116,10 +115,6 @@ class ClassMemory:
     def tensors(self) -> list[Tensor | None]:
         """List the tensors in use: a recorded graph must notice when one is replaced."""
         return [self.images]
-
-
-def _are_images(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 4 and value.is_floating_point()
 
 
 def _is_item(row: Any) -> bool:

@@ -3,8 +3,6 @@
 A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
 """
 
-from __future__ import annotations
-
 import abc
 import enum
 import zlib
@@ -15,11 +13,12 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor
 
-from steep.core.classifier import Classifier, SourceModel, copy_tensors
-from steep.core.constraints import constraints_of
+from steep.core.classifier import Classifier, copy_tensors
+from steep.core.classifier import SourceModel as SourceModel
+from steep.core.constraints import normalise_fields
 from steep.core.io.saved_state import HOW_TO_COMPUTE, check_field, check_new_tensor
-from steep.core.layers import Params
-from steep.errors import CheckpointError, InputError, UnknownNameError
+from steep.core.layers import Params as Params
+from steep.errors import CheckpointError
 
 Moment = Literal["before", "after"]
 
@@ -82,15 +81,15 @@ class State:
 
     def check(self, saved: Any, initial: Mapping[str, Any]) -> None:
         """Refuse a snapshot from a file that does not fit, with nothing changed. `initial` is one from the start."""
-        parts = self._parts()
-        if not isinstance(saved, Mapping) or set(parts) != set(saved):
+        now = self._parts()
+        if not isinstance(saved, Mapping) or set(now) != set(saved):
             names = sorted(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
-            raise CheckpointError(f"state: expected the fields {sorted(parts)}, got {names}")
+            raise CheckpointError(f"state: expected the fields {sorted(now)}, got {names}")
         lengths: dict[str, int] = {}
         for each in fields(self):
             if "shape" in each.metadata:
                 check_new_tensor(each.name, each.metadata["shape"], saved[each.name], lengths)
-        for name, value in parts.items():
+        for name, value in now.items():
             if initial[name] is not None and initial[name] != []:
                 check_field(name, value, saved[name])
             elif saved[name] is not None and saved[name] != []:  # made at the first batch; a list may be of any length
@@ -99,10 +98,9 @@ class State:
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""
-        parts = self._parts()
-        device = self.model.anchor().device
-        for name in sorted(parts, key="model".__eq__):  # the model last: it alone can refuse
-            setattr(self, name, _restored(parts[name], saved[name], device))
+        now, device = self._parts(), self.model.anchor().device
+        for name in sorted(now, key="model".__eq__):  # the model last: it alone can refuse
+            setattr(self, name, _restored(now[name], saved[name], device))
 
 
 def _saved(value: Any) -> Any:
@@ -191,13 +189,7 @@ class Method(abc.ABC, Generic[S]):
 
     def __post_init__(self) -> None:
         """Bring every hyper-parameter to its stored form, and refuse one that breaks its constraint."""
-        for name, constraint in constraints_of(type(self)).items():
-            try:
-                object.__setattr__(self, name, constraint.check(name, getattr(self, name)))
-            except UnknownNameError:
-                raise
-            except ValueError as error:
-                raise InputError(f"{self.name}: {error}") from None
+        normalise_fields(self, where=f"{self.name}: ")
 
     @abc.abstractmethod
     def init(self, source: SourceModel) -> S:

@@ -1,13 +1,11 @@
 """The options of `steep.adapt` in two groups: what an adapter does, and how it computes that."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 import torch
 
-from steep.core.constraints import ANYTHING, Choice, Switch, Whole, constraints_of, hyper
+from steep.core.constraints import ANYTHING, Choice, Switch, Whole, hyper, normalise_fields
 from steep.core.dist.group import Distributed
 from steep.core.method import Method, Moment
 from steep.core.run.precision import PRECISIONS
@@ -17,18 +15,8 @@ from steep.errors import InputError
 GUARDS = ("recover", "skip", "raise", "off")
 
 
-class _Options:
-    def __post_init__(self) -> None:
-        """Refuse what cannot be, and store numbers of other libraries as Python's own."""
-        for name, constraint in constraints_of(type(self)).items():
-            try:
-                vars(self)[name] = constraint.check(name, getattr(self, name))
-            except ValueError as error:
-                raise InputError(str(error)) from None
-
-
 @dataclass(frozen=True, kw_only=True)
-class Behaviour(_Options):
+class Behaviour:
     """What is done with each batch. It changes the results, so it is saved with the state."""
 
     steps: int = hyper(1, Whole(least=1))
@@ -41,13 +29,17 @@ class Behaviour(_Options):
     deterministic: bool = hyper(False, Switch())
     views: str | None = hyper(None, Choice(*VIEWS, optional=True))
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be, and store numbers of other libraries as Python's own."""
+        normalise_fields(self)
+
     def for_method(self, method: Method[Any]) -> Self:
         """Answer before or after the update as the method's paper does, unless the caller has chosen."""
         return replace(self, predict=self.predict or method.predicts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Execution(_Options):
+class Execution:
     """How and where it is computed. The results stay the same up to rounding; `steep.resume` may choose anew."""
 
     device: torch.device | str | None = hyper(None, ANYTHING)  # checked where the model is brought to it
@@ -59,6 +51,6 @@ class Execution(_Options):
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
-        super().__post_init__()
+        normalise_fields(self)
         if self.distributed and (self.compile or self.graph):
             raise InputError("distributed: ranks wait for each other inside a step. Leave compile and graph out")

@@ -1,7 +1,5 @@
 """Other views of the same images, and one answer from the answers to all of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -31,18 +29,13 @@ def shift(x: Tensor, down: int, right: int) -> Tensor:
     return moved.reshape(x.shape)
 
 
-def mirrored(x: Tensor) -> list[Tensor]:
-    """The mirror image."""
-    return [mirror(x)]
-
-
 def shifted(x: Tensor) -> list[Tensor]:
     """The mirror image, and both shifted by a pixel along each diagonal: with the image itself six views."""
     both = [x, mirror(x)]
     return both[1:] + [shift(view, *by) for by in SHIFTS for view in both]
 
 
-VIEWS: dict[str, Callable[[Tensor], list[Tensor]]] = {"mirror": mirrored, "shifts": shifted}
+VIEWS: dict[str, Callable[[Tensor], list[Tensor]]] = {"mirror": lambda x: [mirror(x)], "shifts": shifted}
 """Name → the views of images besides the images themselves."""
 
 

@@ -6,8 +6,6 @@ digests below and kept in the user's cache. Without them a procedural texture st
 `frost_source` says which of the two is in use, so that results can be labelled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -28,7 +26,7 @@ from steep.corruptions.parameters import Values
 from steep.corruptions.random import Stream
 from steep.corruptions.weather import plasma
 from steep.errors import DataError, SteepWarning
-from steep.files import file_sha256, user_folder, writing
+from steep.files import file_sha256, user_folder, write_bytes
 from steep.pictures import open_picture
 
 PACKAGE = "imagecorruptions==1.1.2"
@@ -141,8 +139,7 @@ def extract(wheel: Path, folder: Path) -> None:
         if digest != DIGESTS[name]:
             raise DataError(f"{wheel.name}: {name}: expected sha256 {DIGESTS[name]}, found {digest}")
     for name, content in contents.items():
-        with writing(folder / name) as file:
-            file.write(content)
+        write_bytes(folder / name, content)
 
 
 def procedural() -> tuple[np.ndarray, ...]:

@@ -4,15 +4,13 @@ There are published tables for 32x32, 64x64 and 224x224. `lookup` uses the last 
 it scales the first two, which is an approximation and is named "scaled".
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from pathlib import Path
 
 import numpy as np
 
-from steep.errors import InputError, unknown
+from steep.errors import InputError, check_known
 
 Values = tuple[float, ...]
 
@@ -53,8 +51,7 @@ def whole_number(label: str, number: object) -> int:
 
 def checked(name: str, severity: object) -> tuple[str, int]:
     """Check the name of a corruption, with its near match in the error, and a severity."""
-    if name not in FIELDS:
-        raise unknown("corruption", str(name), CORRUPTIONS)
+    check_known("corruption", CORRUPTIONS, str(name))
     if isinstance(severity, bool) or not isinstance(severity, int | np.integer) or not 1 <= severity <= 5:
         raise InputError(f"severity: expected a whole number from 1 to 5, got {severity!r}")
     return name, int(severity)
@@ -72,8 +69,7 @@ def lookup(name: str, severity: int, height: int, width: int, table: str | None 
     table = table_for(height, width) if table is None else table
     if table == "scaled":
         return scaled(name, severity, min(height, width))
-    if table not in PUBLISHED:
-        raise unknown("corruption table", table, (*PUBLISHED, "scaled"))
+    check_known("corruption table", (*PUBLISHED, "scaled"), table)
     return PUBLISHED[table][name][severity - 1]
 
 

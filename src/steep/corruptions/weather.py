@@ -1,7 +1,5 @@
 """Snow and fog."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

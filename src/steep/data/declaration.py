@@ -1,7 +1,5 @@
 """What a data set declares of itself: everything that others must know of it."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +8,7 @@ from typing import Any, NamedTuple
 
 from steep.data.arrays import Images, Labels, Subset
 from steep.data.transform import Transform
-from steep.errors import InputError, unknown
+from steep.errors import InputError, check_known, unknown
 
 VALIDATION_EVERY = 10  # in a set with domains, every tenth picture of a domain is its val split, the others train
 
@@ -92,8 +90,7 @@ class DataSet:
 
     def part(self, split: str, domain: str | None = None) -> str:
         """Name the part that a split, of a domain where there are domains, is read from."""
-        if split not in self.splits:
-            raise unknown(f"split of {self.name}", split, self.splits)
+        check_known(f"split of {self.name}", self.splits, split)
         if self.domains and domain not in self.domains:
             raise unknown(f"domain of {self.name}", str(domain), self.domains)
         if domain is not None and not self.domains:

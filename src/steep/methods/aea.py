@@ -1,20 +1,15 @@
 """AEA: adaptive energy alignment, without samples (Choi et al., ICLR 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
 from steep.core.batch import first, mean, size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, hyper
 from steep.core.features import features_of, require_head
-from steep.core.layers import Params
 from steep.core.losses import energy, entropy, widen
-from steep.core.method import Look, Method, Moment, Need, Step
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step
 from steep.core.optim import DescentState, descend, sgd
 
 
@@ -22,12 +17,12 @@ from steep.core.optim import DescentState, descend, sgd
 class AEA(Method[DescentState]):
     """Entropy, plus energies brought down to those of the surer half, plus logits turned towards their class's."""
 
-    name: ClassVar = "aea"
-    paper: ClassVar = "Choi et al., Adaptive energy alignment for accelerating test-time adaptation, 2025, ICLR"
-    predicts: ClassVar[Moment] = "before"
-    needs: ClassVar = frozenset({Need.FEATURES})
-    look: ClassVar = Look("#8C2D04", "triangle-up")
-    equation: ClassVar = """
+    name = "aea"
+    paper = "Choi et al., Adaptive energy alignment for accelerating test-time adaptation, 2025, ICLR"
+    predicts = "before"
+    needs = frozenset({Need.FEATURES})
+    look = Look("#8C2D04", "triangle-up")
+    equation = """
         L = mean H(p(x)) + λ2 mean softplus(E(x) − E_low)
             + λ3 mean over { p(ŷ | x) ≥ τ } of exp(p(ŷ | x) − τ) · (1 − cos(f(x), (W Wᵀ)_ŷ))
         E_low: mean of the lower half of the energies,        W: weights of the last layer

@@ -1,31 +1,27 @@
 """Alpha-BN: source and test statistics mixed (You et al., 2021; by batch size: Schneider et al., NeurIPS 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Real, Whole, hyper
 from steep.core.layers import Mixing, batch_norms, keep_mixtures, mixtures
-from steep.core.method import Look, Method, Moment, Need, State, Step
+from steep.core.method import Look, Method, Need, SourceModel, State, Step
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlphaBN(Method[State]):
     """BatchNorm normalises by a mixture of source and test statistics, which a batch of one bears too."""
 
-    name: ClassVar = "alpha-bn"
-    paper: ClassVar = "You et al., Test-time batch statistics calibration for covariate shift, 2021, arXiv:2110.04065"
-    predicts: ClassVar[Moment] = "before"
-    enough: ClassVar = 1
-    needs: ClassVar = frozenset({Need.BATCH_NORM})
-    moves: ClassVar[bool] = False
-    look: ClassVar = Look("#1B9E9E", "triangle-down")
-    equation: ClassVar = """
+    name = "alpha-bn"
+    paper = "You et al., Test-time batch statistics calibration for covariate shift, 2021, arXiv:2110.04065"
+    predicts = "before"
+    enough = 1
+    needs = frozenset({Need.BATCH_NORM})
+    moves = False
+    look = Look("#1B9E9E", "triangle-down")
+    equation = """
         z = γ · (h − μ) / √(σ² + ε) + β
         μ = (1 − α) μ_source + α mean_B(h),   σ² alike        B: the test batch of n images
         α fixed, or n / (n + prior);   over the stream: μ_source ← μ,   σ²_source ← σ²

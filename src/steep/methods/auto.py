@@ -1,19 +1,14 @@
 """Auto: infuse for any model and any images. The default guard decides when it rests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from steep.core.answers import sure_and_same
 from steep.core.batch import size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, hyper
-from steep.core.layers import Params
-from steep.core.method import Look, Method, Need, Step, backward_passes
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step, backward_passes
 from steep.core.optim import adam, average, copied, descend
 from steep.core.views import mean_answer, with_mirror
 from steep.errors import NothingToAdaptError
@@ -36,12 +31,12 @@ class AutoState(InfuseState):
 class Auto(Method[AutoState]):
     """Infuse where the layers allow it, by mirror images where these leave sure answers as they are."""
 
-    name: ClassVar = "auto"
-    paper: ClassVar = "steep's own; the objective is infuse's"
-    predicts: ClassVar = "before"
-    needs: ClassVar = frozenset({Need.VIEWS})
-    look: ClassVar = Look("#E0004D", "square")
-    equation: ClassVar = "L of infuse, by one view or two"
+    name = "auto"
+    paper = "steep's own; the objective is infuse's"
+    predicts = "before"
+    needs = frozenset({Need.VIEWS})
+    look = Look("#E0004D", "square")
+    equation = "L of infuse, by one view or two"
 
     lr: float = hyper(1e-3, Real(above=0))
     consistency: float = hyper(0.5, Real(least=0))

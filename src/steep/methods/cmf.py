@@ -1,16 +1,12 @@
 """CMF: ROID with a Kalman filter on the weights in place of a fixed average (Lee and Chang, ICLR 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Real, hyper
-from steep.core.method import Look
+from steep.core.method import Look, SourceModel
 from steep.core.optim import average
 from steep.methods.roid import Roid, RoidState
 
@@ -30,10 +26,10 @@ class CmfState(RoidState):
 class Cmf(Roid):
     """ROID's loss; the weights are averaged with hidden ones, which a Kalman filter draws from source and adapted."""
 
-    name: ClassVar = "cmf"
-    paper: ClassVar = "Lee and Chang, Continual momentum filtering on parameter space for online adaptation, 2024, ICLR"
-    look: ClassVar = Look("#5AAE61", "square")
-    equation: ClassVar = """
+    name = "cmf"
+    paper = "Lee and Chang, Continual momentum filtering on parameter space for online adaptation, 2024, ICLR"
+    look = Look("#5AAE61", "square")
+    equation = """
         L as in roid
         h ← α h + (1 − α) θ_source,   v ← α² v + q,   β = (1 − q) / (v + 1 − q)
         h ← β h + (1 − β) θ,          v ← β v,        θ ← a θ + (1 − a) h

@@ -1,20 +1,15 @@
 """CoTTA: an averaged teacher sees many views; weights return to the source now and then (Wang et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from steep.core.augment import view
 from steep.core.batch import mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Switch, Whole, hyper
-from steep.core.layers import Params
 from steep.core.losses import soft_cross_entropy
-from steep.core.method import Look, Method, Moment, Need, Step
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step
 from steep.core.optim import DescentState, adam, average, copied, descend, exchanged
 
 
@@ -31,12 +26,12 @@ class CottaState(DescentState):
 class Cotta(Method[CottaState]):
     """A student learns what its own average over time answers, for many views of an image if the source is unsure."""
 
-    name: ClassVar = "cotta"
-    paper: ClassVar = "Wang et al., Continual test-time domain adaptation, 2022, arXiv:2203.13591"
-    predicts: ClassVar[Moment] = "before"
-    needs: ClassVar = frozenset({Need.VIEWS, Need.TEACHER})
-    look: ClassVar = Look("#B2182B", "triangle-up")
-    equation: ClassVar = """
+    name = "cotta"
+    paper = "Wang et al., Continual test-time domain adaptation, 2022, arXiv:2203.13591"
+    predicts = "before"
+    needs = frozenset({Need.VIEWS, Need.TEACHER})
+    look = Look("#B2182B", "triangle-up")
+    equation = """
         q = softmax f_teacher(x), or of the mean of f_teacher over views where mean max p_source(x) < threshold
         L = mean −Σ_k q_k log p_student(x)_k,   teacher ← a teacher + (1 − a) student
         each weight of the student ← its source value, with a small probability;   answer: that of the teacher

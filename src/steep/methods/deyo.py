@@ -1,22 +1,18 @@
 """DeYO: entropy of images whose shape, not their texture, decides the class (Lee et al., ICLR 2024)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from steep.core.augment import shuffled
 from steep.core.batch import count, mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
-from steep.core.layers import Params
 from steep.core.losses import LOSSES, entropy
-from steep.core.method import Look, Method, Moment, Need, Step
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step
 from steep.core.optim import DescentState, descend, make_optimizer
-from steep.core.patches import shuffled
 
 
 @dataclass
@@ -30,12 +26,12 @@ class DeYOState(DescentState):
 class DeYO(Method[DeYOState]):
     """Weighted entropy of images that are reliable and lose their class when their patches are shuffled."""
 
-    name: ClassVar = "deyo"
-    paper: ClassVar = "Lee et al., Entropy is not enough for test-time adaptation, 2024, arXiv:2403.07366"
-    predicts: ClassVar[Moment] = "before"
-    needs: ClassVar = frozenset({Need.VIEWS})
-    look: ClassVar = Look("#2F4B7C", "triangle-right")
-    equation: ClassVar = """
+    name = "deyo"
+    paper = "Lee et al., Entropy is not enough for test-time adaptation, 2024, arXiv:2403.07366"
+    predicts = "before"
+    needs = frozenset({Need.VIEWS})
+    look = Look("#2F4B7C", "triangle-right")
+    equation = """
         L = mean over S of (exp(E0 − H(p(x))) + exp(d(x))) · H(p(x))
         d(x) = p(ŷ | x) − p(ŷ | x with its patches shuffled)
         S = { x : H(p(x)) < E  and  d(x) > drop },        E = margin · ln K,   E0 = weight_margin · ln K

@@ -1,19 +1,15 @@
 """DUA: dynamic unsupervised adaptation of running statistics (Mirza et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from steep.core.batch import first
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Real, Whole, hyper
 from steep.core.layers import batch_norms
-from steep.core.method import Look, Method, Moment, Need, State, Step
+from steep.core.method import Look, Method, Need, SourceModel, State, Step
 
 
 @dataclass
@@ -28,13 +24,13 @@ class DuaState(State):
 class Dua(Method[DuaState]):
     """Move the running statistics with the first few images, less with each; then keep them."""
 
-    name: ClassVar = "dua"
-    paper: ClassVar = "Mirza et al., The norm must go on, 2022, arXiv:2112.00463"
-    predicts: ClassVar[Moment] = "after"
-    enough: ClassVar = 1
-    needs: ClassVar = frozenset({Need.BATCH_NORM, Need.VIEWS})
-    look: ClassVar = Look("#999933", "triangle-left")
-    equation: ClassVar = "μ ← (1 − m_k) μ + m_k mean(augmented copies of x_k),   σ² alike,   m_k = ρ_0 ω^k + ζ"
+    name = "dua"
+    paper = "Mirza et al., The norm must go on, 2022, arXiv:2112.00463"
+    predicts = "after"
+    enough = 1
+    needs = frozenset({Need.BATCH_NORM, Need.VIEWS})
+    look = Look("#999933", "triangle-left")
+    equation = "μ ← (1 − m_k) μ + m_k mean(augmented copies of x_k),   σ² alike,   m_k = ρ_0 ω^k + ζ"
 
     momentum: float = hyper(0.1, Real(least=0, most=1))  # ρ_0
     decay: float = hyper(0.94, Real(least=0, most=1))  # ω

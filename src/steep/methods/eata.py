@@ -1,19 +1,17 @@
 """EATA: ETA that does not forget (Niu et al., ICML 2022)."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from steep.core.classifier import Classifier, SourceModel
+from steep.core.classifier import Classifier
 from steep.core.constraints import Real, Whole, hyper
-from steep.core.method import Look, Moment, Need
+from steep.core.method import Look, Need, SourceModel
 from steep.core.optim import check_gradient
 from steep.errors import InputError, SteepWarning
 from steep.methods.eta import Eta, EtaState
@@ -31,11 +29,11 @@ class EataState(EtaState):
 class Eata(Eta):
     """ETA with a penalty on moving parameters that matter to source images: `adapt(..., source=batches)`."""
 
-    name: ClassVar = "eata"
-    predicts: ClassVar[Moment] = "before"
-    needs: ClassVar = frozenset({Need.SOURCE_IMAGES})
-    look: ClassVar = Look("#882255", "arrow")
-    equation: ClassVar = "L = L_eta + α Σ_i F_i (θ_i − θ_i,source)²,   F_i = mean of (∂ −log p(ŷ | x_source) / ∂θ_i)²"
+    name = "eata"
+    predicts = "before"
+    needs = frozenset({Need.SOURCE_IMAGES})
+    look = Look("#882255", "arrow")
+    equation = "L = L_eta + α Σ_i F_i (θ_i − θ_i,source)²,   F_i = mean of (∂ −log p(ŷ | x_source) / ∂θ_i)²"
 
     fisher_weight: float = hyper(2000.0, Real(least=0))  # α
     fisher_images: int = hyper(2000, Whole(least=1))  # source images looked at

@@ -1,18 +1,13 @@
 """Energy: TEA without its samples. It lowers the energy of the test images and does nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from steep.core.batch import mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, hyper
-from steep.core.layers import Params
 from steep.core.losses import energy
-from steep.core.method import Look, Method, Moment, Step
+from steep.core.method import Look, Method, Params, SourceModel, Step
 from steep.core.optim import DescentState, adam, descend
 
 
@@ -20,11 +15,11 @@ from steep.core.optim import DescentState, adam, descend
 class Energy(Method[DescentState]):
     """Lower the mean energy of the test images: the first term of TEA's loss, without the second."""
 
-    name: ClassVar = "energy"
-    paper: ClassVar = "The first term of Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402"
-    predicts: ClassVar[Moment] = "after"
-    look: ClassVar = Look("#F0A500", "diamond")
-    equation: ClassVar = "L = mean E(x),        E(x) = −log Σ_k exp f(x)_k"
+    name = "energy"
+    paper = "The first term of Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402"
+    predicts = "after"
+    look = Look("#F0A500", "diamond")
+    equation = "L = mean E(x),        E(x) = −log Σ_k exp f(x)_k"
 
     lr: float = hyper(1e-3, Real(above=0))
     params: Params = hyper("norm", Layers())

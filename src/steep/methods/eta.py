@@ -1,20 +1,16 @@
 """ETA: entropy of reliable and novel images only (Niu et al., ICML 2022)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from steep.core.batch import MovingAverage, count, mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
-from steep.core.layers import Params
 from steep.core.losses import LOSSES, entropy
-from steep.core.method import Look, Method, Moment, Step, made_later
+from steep.core.method import Look, Method, Params, SourceModel, Step, made_later
 from steep.core.optim import DescentState, descend, make_optimizer
 
 
@@ -29,11 +25,11 @@ class EtaState(DescentState):
 class Eta(Method[EtaState]):
     """Weighted entropy of the images that are reliable (low entropy) and unlike what was learnt before."""
 
-    name: ClassVar = "eta"
-    paper: ClassVar = "Niu et al., Efficient test-time model adaptation without forgetting, 2022, arXiv:2204.02610"
-    predicts: ClassVar[Moment] = "before"
-    look: ClassVar = Look("#CC79A7", "wedge")
-    equation: ClassVar = """
+    name = "eta"
+    paper = "Niu et al., Efficient test-time model adaptation without forgetting, 2022, arXiv:2204.02610"
+    predicts = "before"
+    look = Look("#CC79A7", "wedge")
+    equation = """
         L = mean over S of exp(E0 − H(p(x))) · H(p(x))
         S = { x : H(p(x)) < E0  and  |cos(p(x), m)| < d },        m ← moving average of the mean p over S
     """

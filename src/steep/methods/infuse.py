@@ -1,21 +1,16 @@
 """Infuse: lower the energy of image and mirror image, let both agree and all classes occur, stay near the source."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from steep.core.answers import variety
 from steep.core.batch import mean, size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, Switch, hyper
-from steep.core.layers import Params
 from steep.core.losses import energy, soft_cross_entropy
-from steep.core.method import Look, Method, Moment, Need, Step, backward_passes
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step, backward_passes
 from steep.core.optim import DescentState, adam, average, copied, descend
 from steep.core.views import mean_answer, with_mirror
 
@@ -31,12 +26,12 @@ class InfuseState(DescentState):
 class Infuse(Method[InfuseState]):
     """Energy, consistency of both views, diversity of the answers, and a pull to the source."""
 
-    name: ClassVar = "infuse"
-    paper: ClassVar = "steep's own; its first term is TEA's, arXiv:2311.14402"
-    predicts: ClassVar[Moment] = "before"
-    needs: ClassVar = frozenset({Need.VIEWS})
-    look: ClassVar = Look("#7A1FA2", "cross")
-    equation: ClassVar = """
+    name = "infuse"
+    paper = "steep's own; its first term is TEA's, arXiv:2311.14402"
+    predicts = "before"
+    needs = frozenset({Need.VIEWS})
+    look = Look("#7A1FA2", "cross")
+    equation = """
         L = mean E(v) + c · mean −Σ_k q_k log p(v)_k − d · min(H(mean p(v)), H_B),        v: image x and mirror image x̄
         E(v) = −log Σ_k exp f(v)_k,        q = (p(x) + p(x̄)) / 2 without gradient
         H_B = log K − log(1 + (K − 1) / B),        the variety that B images of K even classes show

@@ -1,34 +1,30 @@
 """LAME: answers that agree with those of similar images (Boudiaf et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from steep.core.batch import first, part, size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Whole, hyper
 from steep.core.features import features_of, require_head
 from steep.core.losses import widen
-from steep.core.method import Look, Method, Moment, Need, State, Step
+from steep.core.method import Look, Method, Need, SourceModel, State, Step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lame(Method[State]):
     """Correct the answers of a batch so that images with similar features get similar ones; the model stays."""
 
-    name: ClassVar = "lame"
-    paper: ClassVar = "Boudiaf et al., Parameter-free online test-time adaptation, 2022, arXiv:2201.05718"
-    predicts: ClassVar[Moment] = "before"
-    enough: ClassVar = 1
-    needs: ClassVar = frozenset({Need.FEATURES})
-    moves: ClassVar = False
-    look: ClassVar = Look("#B15928", "square")
-    equation: ClassVar = """
+    name = "lame"
+    paper = "Boudiaf et al., Parameter-free online test-time adaptation, 2022, arXiv:2201.05718"
+    predicts = "before"
+    enough = 1
+    needs = frozenset({Need.FEATURES})
+    moves = False
+    look = Look("#B15928", "square")
+    equation = """
         min over z of Σ_i KL(z_i ‖ p(x_i)) − Σ_ij w_ij z_i · z_j
         z_i ∝ p(x_i) · exp(Σ_j w_ij z_j),   from z = p on, again and again
         w_ij = exp(−‖φ_i − φ_j‖² / 2σ²),   φ: features, scaled to length 1

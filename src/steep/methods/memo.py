@@ -1,20 +1,17 @@
 """MEMO: for each image alone, let the model be sure of the mean over its views (Zhang et al., NeurIPS 2022)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from steep.core.augment import NUMBERS, augmix
 from steep.core.batch import alone, mean, part, size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, Switch, Whole, hyper
-from steep.core.layers import Mixing, Params
+from steep.core.layers import Mixing
 from steep.core.losses import entropy
-from steep.core.method import Look, Method, Moment, Need, Step, backward_passes
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step, backward_passes
 from steep.core.optim import DescentState, brought_back, descend, sgd
 
 TOGETHER = 8  # images whose views are made at once
@@ -39,15 +36,15 @@ class MemoState(DescentState):
 class Memo(Method[MemoState]):
     """One step for each image by itself, on the entropy of its mean prediction over views; then it is forgotten."""
 
-    name: ClassVar = "memo"
-    paper: ClassVar = "Zhang et al., MEMO: test time robustness via adaptation and augmentation, 2022, arXiv:2110.09506"
-    predicts: ClassVar[Moment] = "before"
-    enough: ClassVar = 1
-    needs: ClassVar = frozenset({Need.VIEWS})
-    moves: ClassVar = False
-    memory_advice: ClassVar = "`copies`"
-    look: ClassVar = Look("#8C510A", "cross")
-    equation: ClassVar = "θ_x = θ − lr ∇ H(mean of p(v) over the views v of x),        answer: f(x) with θ_x"
+    name = "memo"
+    paper = "Zhang et al., MEMO: test time robustness via adaptation and augmentation, 2022, arXiv:2110.09506"
+    predicts = "before"
+    enough = 1
+    needs = frozenset({Need.VIEWS})
+    moves = False
+    memory_advice = "`copies`"
+    look = Look("#8C510A", "cross")
+    equation = "θ_x = θ − lr ∇ H(mean of p(v) over the views v of x),        answer: f(x) with θ_x"
 
     lr: float = hyper(0.005, Real(above=0))
     copies: int = hyper(32, Whole(least=1))  # augmented copies of each image

@@ -1,18 +1,14 @@
 """PL: learn from confident pseudo-labels (Lee, ICML workshop 2013)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from steep.core.batch import count, mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, hyper
-from steep.core.layers import Params
-from steep.core.method import Look, Method, Moment, Step
+from steep.core.method import Look, Method, Params, SourceModel, Step
 from steep.core.optim import DescentState, adam, descend
 
 
@@ -20,11 +16,11 @@ from steep.core.optim import DescentState, adam, descend
 class PL(Method[DescentState]):
     """Treat the predicted class as the label wherever the model is sure of it."""
 
-    name: ClassVar = "pl"
-    paper: ClassVar = "Lee, Pseudo-label: the simple and efficient semi-supervised learning method, 2013"
-    predicts: ClassVar[Moment] = "before"
-    look: ClassVar = Look("#AA4499", "triangle-right")
-    equation: ClassVar = "L = mean over { x : max p(x) > threshold } of −log p(ŷ | x),        ŷ = argmax p(x)"
+    name = "pl"
+    paper = "Lee, Pseudo-label: the simple and efficient semi-supervised learning method, 2013"
+    predicts = "before"
+    look = Look("#AA4499", "triangle-right")
+    equation = "L = mean over { x : max p(x) > threshold } of −log p(ŷ | x),        ŷ = argmax p(x)"
 
     lr: float = hyper(1e-5, Real(above=0))
     threshold: float = hyper(0.9, Real(least=0, most=1))  # least probability of a label that is believed

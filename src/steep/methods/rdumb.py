@@ -1,17 +1,14 @@
 """RDumb: ETA that returns to the source model from time to time (Press et al., NeurIPS 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from steep.core.batch import MovingAverage
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Real, Whole, hyper
-from steep.core.method import Look, Step
+from steep.core.method import Look, SourceModel, Step
 from steep.core.optim import copied, make_optimizer, recover
 from steep.methods.eta import Eta, EtaState
 
@@ -28,10 +25,10 @@ class RDumbState(EtaState):
 class RDumb(Eta):
     """ETA that forgets everything after every 1,000 steps: what a method for long streams has to beat."""
 
-    name: ClassVar = "rdumb"
-    paper: ClassVar = "Press et al., RDumb: a simple approach that questions our progress, 2023, arXiv:2306.05401"
-    look: ClassVar = Look("#762A83", "wedge")
-    equation: ClassVar = "L = L_eta;   every 1,000 steps: θ ← θ_source, optimiser and moving average begin anew"
+    name = "rdumb"
+    paper = "Press et al., RDumb: a simple approach that questions our progress, 2023, arXiv:2306.05401"
+    look = Look("#762A83", "wedge")
+    equation = "L = L_eta;   every 1,000 steps: θ ← θ_source, optimiser and moving average begin anew"
 
     lr: float = hyper(2.5e-4, Real(above=0))
     optimizer: str = hyper("sgd", Choice("sgd", "adam"))  # SGD has a momentum of 0.9

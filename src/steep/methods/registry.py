@@ -1,17 +1,16 @@
 """The register of methods: those of this package, of other packages, and of a file of the user's."""
 
-from __future__ import annotations
-
 import re
 import warnings
 import zlib
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from steep import user_code
 from steep.core.method import Look, Method
-from steep.errors import InputError, SteepWarning, unknown
+from steep.errors import InputError, SteepWarning, check_known
 
 METHODS: dict[str, type[Method[Any]]] = {}
 """Every method by name."""
@@ -44,6 +43,13 @@ def register(method: M) -> M:
     return method
 
 
+def register_module(module: ModuleType) -> None:
+    """Register the method that a module defines."""
+    for each in list(vars(module).values()):
+        if isinstance(each, type) and issubclass(each, Method) and each.__module__ == module.__name__:
+            register(each)
+
+
 def register_installed() -> None:
     """Register what other packages offer as `steep.methods`; one that fails is warned about and left out."""
     for entry in entry_points(group="steep.methods"):
@@ -70,8 +76,7 @@ def find(name: str, folder: Path | None = None) -> type[Method[Any]]:
     """
     reference = user_code.split(name)
     if reference is None:
-        if name.lower() not in METHODS:
-            raise unknown("method", name, METHODS)
+        check_known("method", METHODS, name.lower())
         return METHODS[name.lower()]
     path = (folder or Path()) / reference[0]
     with user_code.opened(path, f"method {name}") as module:

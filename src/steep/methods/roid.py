@@ -1,9 +1,6 @@
 """ROID: robust entropy-like loss, weighted images, weights averaged with the source's (Marsden et al., WACV 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,11 +8,9 @@ from torch.nn.functional import cosine_similarity
 
 from steep.core.augment import view
 from steep.core.batch import count, mean, prior_corrected, scaled
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Switch, hyper
-from steep.core.layers import Params
 from steep.core.losses import entropy, soft_likelihood_ratio, symmetric_cross_entropy
-from steep.core.method import Look, Method, Moment, Need, Step, made_later
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step, made_later
 from steep.core.optim import DescentState, adam, average, copied, descend, sgd
 
 
@@ -32,12 +27,12 @@ class RoidState(DescentState):
 class Roid(Method[RoidState]):
     """Likelihood ratio of certain, diverse images and agreement with a view of each; source weights are mixed in."""
 
-    name: ClassVar = "roid"
-    paper: ClassVar = "Marsden et al., Universal test-time adaptation through weight ensembling, 2024, arXiv:2306.00650"
-    predicts: ClassVar[Moment] = "before"
-    needs: ClassVar = frozenset({Need.VIEWS})
-    look: ClassVar = Look("#1B7837", "circle")
-    equation: ClassVar = """
+    name = "roid"
+    paper = "Marsden et al., Universal test-time adaptation through weight ensembling, 2024, arXiv:2306.00650"
+    predicts = "before"
+    needs = frozenset({Need.VIEWS})
+    look = Look("#1B7837", "circle")
+    equation = """
         L = mean of w(x) · [ −Σ_k p_k log (p_k / (1 − p_k)) + SCE(p(x), p(view of x)) ]
         w(x) = exp(diversity · certainty / τ), 0 for images less diverse than the mean
         θ ← a θ + (1 − a) θ_source;   answer: f(x)_k · K · prior_k, prior: smoothed mean prediction of the batch

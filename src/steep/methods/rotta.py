@@ -1,21 +1,17 @@
 """RoTTA: a student learns from a balanced memory, an averaged teacher answers (Yuan et al., CVPR 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from steep.core.augment import view
 from steep.core.batch import dealt_out, first, mean, part, size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Layers, Real, Switch, Whole, hyper
-from steep.core.layers import Params, keep_mixtures, mixed_statistics, running_statistics
+from steep.core.layers import keep_mixtures, mixed_statistics, running_statistics
 from steep.core.losses import soft_cross_entropy
 from steep.core.memory import ClassMemory
-from steep.core.method import Look, Method, Moment, Need, Step
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step
 from steep.core.optim import DescentState, adam, average, copied, descend, exchanged
 
 
@@ -34,13 +30,13 @@ class RottaState(DescentState):
 class Rotta(Method[RottaState]):
     """For streams whose classes come in runs: learn from a memory balanced by class, with slow running statistics."""
 
-    name: ClassVar = "rotta"
-    paper: ClassVar = "Yuan et al., Robust test-time adaptation in dynamic scenarios, 2023, arXiv:2303.13899"
-    predicts: ClassVar[Moment] = "before"
-    enough: ClassVar = 1
-    needs: ClassVar = frozenset({Need.VIEWS, Need.TEACHER})
-    look: ClassVar = Look("#2166AC", "diamond")
-    equation: ClassVar = """
+    name = "rotta"
+    paper = "Yuan et al., Robust test-time adaptation in dynamic scenarios, 2023, arXiv:2303.13899"
+    predicts = "before"
+    enough = 1
+    needs = frozenset({Need.VIEWS, Need.TEACHER})
+    look = Look("#2166AC", "diamond")
+    equation = """
         L = mean over the memory of 1 / (1 + e^age) · −Σ_k p_teacher(x)_k log p_student(view of x)_k
         μ ← (1 − α) μ + α mean_B(h),   σ² alike;   teacher ← (1 − ν) teacher + ν student
         memory: each class its share; what makes room has the largest 1 / (1 + e^−age) + H(p) / ln K

@@ -1,19 +1,15 @@
 """SAR: sharpness-aware and reliable entropy minimisation (Niu et al., ICLR 2023)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from torch import Tensor
 
 from steep.core.batch import MovingAverage, count, mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, Whole, hyper
-from steep.core.layers import Params
 from steep.core.losses import LOSSES, entropy
-from steep.core.method import Look, Method, Moment, Step
+from steep.core.method import Look, Method, Params, SourceModel, Step
 from steep.core.optim import DescentState, backward, copied, recover, sgd, update, worst_nearby
 
 
@@ -29,11 +25,11 @@ class SarState(DescentState):
 class Sar(Method[SarState]):
     """Entropy of reliable images, its gradient taken at the worst point nearby; collapse brings the source back."""
 
-    name: ClassVar = "sar"
-    paper: ClassVar = "Niu et al., Towards stable test-time adaptation in dynamic wild world, 2023, arXiv:2302.12400"
-    predicts: ClassVar[Moment] = "before"
-    look: ClassVar = Look("#009E73", "stroke")
-    equation: ClassVar = """
+    name = "sar"
+    paper = "Niu et al., Towards stable test-time adaptation in dynamic wild world, 2023, arXiv:2302.12400"
+    predicts = "before"
+    look = Look("#009E73", "stroke")
+    equation = """
         L(θ) = mean over { x : H(p(x)) < E0 } of H(p(x))
         θ ← θ − lr ∇L(θ + ρ ∇L(θ) / ‖∇L(θ)‖)
     """

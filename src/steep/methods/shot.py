@@ -1,19 +1,14 @@
 """SHOT, online: confident on each image, diverse over the batch (Liang et al., ICML 2020)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from steep.core.batch import mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, hyper
-from steep.core.layers import Params
 from steep.core.losses import entropy
-from steep.core.method import Look, Method, Moment, Step
+from steep.core.method import Look, Method, Params, SourceModel, Step
 from steep.core.optim import DescentState, adam, descend
 
 
@@ -21,11 +16,11 @@ from steep.core.optim import DescentState, adam, descend
 class Shot(Method[DescentState]):
     """Information maximisation plus confident pseudo-labels; the paper's own is offline, over the whole set."""
 
-    name: ClassVar = "shot"
-    paper: ClassVar = "Liang et al., Do we really need to access the source data?, 2020, arXiv:2002.08546"
-    predicts: ClassVar[Moment] = "before"
-    look: ClassVar = Look("#E69F00", "square")
-    equation: ClassVar = "L = mean H(p(x)) − H(mean p(x)) + w · mean over { max p(x) > threshold } of −log p(ŷ | x)"
+    name = "shot"
+    paper = "Liang et al., Do we really need to access the source data?, 2020, arXiv:2002.08546"
+    predicts = "before"
+    look = Look("#E69F00", "square")
+    equation = "L = mean H(p(x)) − H(mean p(x)) + w · mean over { max p(x) > threshold } of −log p(ŷ | x)"
 
     lr: float = hyper(1e-3, Real(above=0))
     threshold: float = hyper(0.9, Real(least=0, most=1))  # least probability of a pseudo-label that is believed

@@ -1,20 +1,16 @@
 """T3A: class prototypes made of sure test images (Iwasawa & Matsuo, NeurIPS 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from steep.core.batch import first, size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Whole, hyper
 from steep.core.features import features_of, require_head
 from steep.core.losses import entropy, widen
-from steep.core.method import Look, Method, Moment, Need, State, Step, made_later
+from steep.core.method import Look, Method, Need, SourceModel, State, Step, made_later
 
 
 @dataclass
@@ -29,14 +25,14 @@ class T3AState(State):
 class T3A(Method[T3AState]):
     """Answer by the likeness to class prototypes, the mean features of the surest test images; no gradient."""
 
-    name: ClassVar = "t3a"
-    paper: ClassVar = "Iwasawa and Matsuo, Test-time classifier adjustment module …, 2021, NeurIPS"
-    predicts: ClassVar[Moment] = "after"
-    enough: ClassVar = 1
-    memory_advice: ClassVar = "`supports`"
-    needs: ClassVar = frozenset({Need.FEATURES})
-    look: ClassVar = Look("#4D4D9F", "cross")
-    equation: ClassVar = """
+    name = "t3a"
+    paper = "Iwasawa and Matsuo, Test-time classifier adjustment module …, 2021, NeurIPS"
+    predicts = "after"
+    enough = 1
+    memory_advice = "`supports`"
+    needs = frozenset({Need.FEATURES})
+    look = Look("#4D4D9F", "cross")
+    equation = """
         f(x)_k = φ(x) · c_k,        c_k = Σ of S_k, scaled to length 1
         S_k: of all φ(x) / ‖φ(x)‖ with ŷ(x) = k, the M of least entropy; at first the weights of the last layer
     """

@@ -1,20 +1,15 @@
 """TEA: Test-time Energy Adaptation (Yuan et al., CVPR 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from steep.core.batch import gather, mean, size
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Interval, Layers, Real, Whole, hyper
 from steep.core.langevin import ReplayBuffer, langevin
-from steep.core.layers import Params
 from steep.core.losses import energy
-from steep.core.method import Look, Method, Moment, Need, Step
+from steep.core.method import Look, Method, Need, Params, SourceModel, Step
 from steep.core.optim import DescentState, adam, backward, update
 
 
@@ -30,13 +25,13 @@ class TeaState(DescentState):
 class TEA(Method[TeaState]):
     """Contrastive divergence: lower the energy of the test images, raise that of samples drawn from the model."""
 
-    name: ClassVar = "tea"
-    paper: ClassVar = "Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402"
-    predicts: ClassVar[Moment] = "after"
-    memory_advice: ClassVar = "`chains` or `buffer_size`"
-    needs: ClassVar = frozenset({Need.SAMPLES})
-    look: ClassVar = Look("#D55E00", "circle")
-    equation: ClassVar = """
+    name = "tea"
+    paper = "Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402"
+    predicts = "after"
+    memory_advice = "`chains` or `buffer_size`"
+    needs = frozenset({Need.SAMPLES})
+    look = Look("#D55E00", "circle")
+    equation = """
         E(x) = −log Σ_k exp f(x)_k
         θ ← θ − β ∇ [ mean E(x_test) − mean E(x̃) ]
         x̃ ← x̃ − rate · ∂E/∂x̃ + noise · ε,   ε ∼ N(0, I),   T times, from the buffer or from p0

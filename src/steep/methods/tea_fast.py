@@ -1,9 +1,6 @@
 """TEA for the price of Tent: few, long Langevin steps on few chains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steep.core.method import Look
 from steep.methods.tea import TEA
@@ -13,8 +10,8 @@ from steep.methods.tea import TEA
 class TeaFast(TEA):
     """TEA with few, long sampling steps on few chains; a search on corruptions outside every benchmark chose them."""
 
-    name: ClassVar = "tea-fast"
-    look: ClassVar = Look("#7A3B00", "diamond")
+    name = "tea-fast"
+    look = Look("#7A3B00", "diamond")
 
     sgld_steps: int = 3
     sgld_rate: float = 0.7

@@ -1,18 +1,13 @@
 """Tent: make predictions confident (Wang et al., ICLR 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from steep.core.batch import mean
-from steep.core.classifier import SourceModel
 from steep.core.constraints import Choice, Layers, Real, hyper
-from steep.core.layers import Params
 from steep.core.losses import LOSSES
-from steep.core.method import Look, Method, Moment, Step
+from steep.core.method import Look, Method, Params, SourceModel, Step
 from steep.core.optim import DescentState, descend, make_optimizer
 
 
@@ -20,11 +15,11 @@ from steep.core.optim import DescentState, descend, make_optimizer
 class Tent(Method[DescentState]):
     """Minimise the mean entropy of the predictions by moving the normalisation parameters."""
 
-    name: ClassVar = "tent"
-    paper: ClassVar = "Wang et al., Tent: Fully test-time adaptation by entropy minimization, 2021, arXiv:2006.10726"
-    predicts: ClassVar[Moment] = "before"
-    look: ClassVar = Look("#0072B2", "triangle-up")
-    equation: ClassVar = "L = mean H(p(x)),        H(p) = −Σ_k p_k log p_k"
+    name = "tent"
+    paper = "Wang et al., Tent: Fully test-time adaptation by entropy minimization, 2021, arXiv:2006.10726"
+    predicts = "before"
+    look = Look("#0072B2", "triangle-up")
+    equation = "L = mean H(p(x)),        H(p) = −Σ_k p_k log p_k"
 
     lr: float = hyper(1e-3, Real(above=0))
     optimizer: str = hyper("adam", Choice("adam", "sgd"), added_later=True)  # SGD: as published for ImageNet

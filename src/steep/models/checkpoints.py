@@ -5,8 +5,6 @@ it, the model stays as it was. Saving writes a new file beside the old one and t
 reader never meets half a file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -22,7 +20,7 @@ from torch import Tensor, nn
 
 from steep import sealed
 from steep.errors import CheckpointError, InputError
-from steep.files import read_bytes, writing
+from steep.files import read_bytes, write_bytes
 
 # Where training scripts keep the weights inside a larger file, most specific first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -179,9 +177,7 @@ def save(
         payload = buffer.getvalue()
     else:
         raise InputError(f"path: expected a name ending in .safetensors, .pt or .pth, got {path.name!r}")
-    with writing(path) as file:
-        file.write(payload)
-    return path
+    return write_bytes(path, payload)
 
 
 class _Numpy:

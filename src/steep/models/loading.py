@@ -4,9 +4,6 @@ Only `file.py:factory` runs code of the user's. Every other name only looks thin
 never as programs.
 """
 
-from __future__ import annotations
-
-import importlib
 import inspect
 import json
 import os
@@ -19,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from steep import user_code
-from steep.errors import CheckpointError, InputError, install_extra, unknown
+from steep.errors import CheckpointError, InputError, check_known, optional, unknown
 from steep.models import checkpoints
 from steep.models.normalisation import InputSpec, Normalized, input_spec
 from steep.models.packaged import PACKAGED
@@ -207,7 +204,7 @@ def _from_file(path: Path, factory: str, count: int) -> nn.Module:
 
 
 def _timm(name: str, count: int, pretrained: bool) -> _Built:
-    timm = _import("timm")
+    timm = optional("timm", "hub")
     model = timm.create_model(name, pretrained=pretrained, **({"num_classes": count} if count else {}))
     names = (getattr(model, "pretrained_cfg", None) or {}).get("label_names")
     if names is None and (subset := timm.data.infer_imagenet_subset(model)):  # told by the number of classes
@@ -216,7 +213,7 @@ def _timm(name: str, count: int, pretrained: bool) -> _Built:
 
 
 def _torchvision(name: str, count: int, pretrained: bool) -> _Built:
-    zoo = _import("torchvision").models
+    zoo = optional("torchvision", "hub").models
     default = zoo.get_model_weights(name).DEFAULT
     classes = tuple(default.meta["categories"])
     if pretrained and count not in (0, len(classes)):
@@ -227,7 +224,7 @@ def _torchvision(name: str, count: int, pretrained: bool) -> _Built:
 
 
 def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
-    hub = _import("transformers")
+    hub = optional("transformers", "hub")
     name = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     # False: a model that brings code of its own is refused, instead of a prompt that offers to run it
     config = hub.AutoConfig.from_pretrained(name, trust_remote_code=False, **({"num_labels": count} if count else {}))
@@ -247,8 +244,7 @@ def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
 
 
 def _packaged(name: str, count: int, pretrained: bool) -> _Built:
-    if name not in PACKAGED:
-        raise unknown("model in packages", name, PACKAGED)
+    check_known("model in packages", PACKAGED, name)
     packaged = PACKAGED[name]
     model = packaged.build(name)
     if pretrained:
@@ -262,14 +258,6 @@ _LIBRARIES: Mapping[str, Callable[[str, int, bool], _Built]] = {
     "hf": _huggingface,
     "pypi": _packaged,
 }
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        missing = (error.name or name).partition(".")[0]
-        raise InputError(f"this model needs {missing}. {install_extra('hub')}") from error
 
 
 def _length(tensor: Tensor | None, dimension: int) -> int:

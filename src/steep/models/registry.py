@@ -1,7 +1,5 @@
 """Models by name: what there is, and `build`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from types import MappingProxyType
 
 from torch import nn
 
-from steep.errors import unknown
+from steep.errors import check_known, unknown
 from steep.models.resnet import DEPTHS, ResNet
 from steep.models.wide_resnet import WideResNet
 
@@ -79,7 +77,5 @@ def build(name: str, num_classes: int, *, in_channels: int = 3, **options: objec
         if match is None:
             raise unknown("model", str(name), [*MODELS, _ANY_WRN])
         info = _wrn(int(match[1]), int(match[2]))
-    for option in options:
-        if option not in info.options:
-            raise unknown(f"option of {name}", option, info.options)
+    check_known(f"option of {name}", info.options, *options)
     return info.make(num_classes=num_classes, in_channels=in_channels, **options)

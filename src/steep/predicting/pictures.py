@@ -1,12 +1,11 @@
 """Pictures to predict: a folder of files, flat or with a folder for each class, or one .npy array."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -81,25 +80,20 @@ class Pictures:
 
         Why others could not be read goes to `unreadable`.
         """
-        pending: list[tuple[int, NDArray[np.uint8]]] = []
 
-        def read(number: int) -> NDArray[np.uint8] | str:
+        def read(number: int) -> NDArray[np.uint8] | None:
             try:
                 return self.read(number, size, channels)
             except DataError as error:
-                return " ".join(str(error).split())
+                unreadable[number] = " ".join(str(error).split())
+                return None
 
+        chunks = (order[start : start + batch_size].tolist() for start in range(0, len(order), batch_size))
         with ThreadPoolExecutor(_THREADS) as pool:
-            for start in range(0, len(order), batch_size):
-                chunk = [int(number) for number in order[start : start + batch_size]]
-                for number, pixels in zip(chunk, pool.map(read, chunk), strict=True):
-                    if isinstance(pixels, str):
-                        unreadable[number] = pixels
-                    else:
-                        pending.append((number, pixels))
-                while len(pending) >= batch_size or (pending and start + batch_size >= len(order)):
-                    batch, pending = pending[:batch_size], pending[batch_size:]
-                    yield [number for number, _ in batch], self._stacked(batch)
+            decoded = (pair for chunk in chunks for pair in zip(chunk, pool.map(read, chunk), strict=True))
+            readable = ((number, pixels) for number, pixels in decoded if pixels is not None)
+            while batch := list(islice(readable, batch_size)):
+                yield [number for number, _ in batch], self._stacked(batch)
 
     def _stacked(self, batch: list[tuple[int, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
         first, shape = self.names[batch[0][0]], batch[0][1].shape

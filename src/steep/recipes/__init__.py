@@ -4,15 +4,13 @@ Each has a `kind` ("train" or "bench"), a one-line `about`, and keys that its re
 `group`, under which it is listed.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from steep.errors import InputError, unknown
+from steep.errors import InputError, check_known, unknown
 
 KINDS = ("train", "bench")
 GROUPS = ("first steps", "tables of the paper", "other streams and sizes", "analyses", "source models")
@@ -78,10 +76,7 @@ def paper() -> dict[str, Any]:
 
 def check_keys(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
     """Refuse a key that nobody reads, with the near match and the valid ones."""
-    known = set(known)
-    for key in table:
-        if key not in known:
-            raise unknown(f"key of {where}", key, known)
+    check_known(f"key of {where}", set(known), *table)
 
 
 def assignment(text: str, form: str = "KEY=VALUE such as lr=1e-4") -> tuple[str, Any]:

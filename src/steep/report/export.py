@@ -1,7 +1,5 @@
 """Every figure as files: pictures, and the records behind each as CSV."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from steep.bench.rows import Row
-from steep.errors import InputError, install_extra, unknown
+from steep.errors import check_known, optional
 from steep.files import write_bytes
 from steep.report.charts.style import altair, titled
 from steep.report.figures import Figure, analysed, of
@@ -28,9 +26,7 @@ FORMATS = ("png", "svg", "pdf", "html", "json")
 def formats(text: str) -> list[str]:
     """Read such as `png,svg`."""
     asked = [word.strip() for word in text.split(",") if word.strip()]
-    for word in asked:
-        if word not in FORMATS:
-            raise unknown("format of a figure", word, FORMATS)
+    check_known("format of a figure", FORMATS, *asked)
     return asked
 
 
@@ -70,11 +66,7 @@ def render(form: str) -> Callable[[dict[str, Any]], bytes]:
     if form == "json":
         return lambda spec: json.dumps(spec).encode()
     altair()
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise InputError(f"{form}: expected vl-convert to be installed. {install_extra('report')}") from error
-    make = getattr(vl_convert, f"vegalite_to_{form}")
+    make = getattr(optional("vl_convert", "report"), f"vegalite_to_{form}")
     options: dict[str, dict[str, Any]] = {"png": {"scale": 2}, "html": {"bundle": True}}  # bundled: works offline
 
     def rendered(spec: dict[str, Any]) -> bytes:

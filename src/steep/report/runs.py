@@ -1,7 +1,5 @@
 """Runs as they lie on disk: rows of a bench, rows of analyses, and where each file came from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

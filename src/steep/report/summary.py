@@ -1,14 +1,12 @@
 """What a reader wants to know first, from rows alone: who leads, what was run, on what, when, from which commit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from steep.bench.rows import Row, begun
 from steep.report.noise import Measured, accuracy, places
 from steep.report.paper import CLEAN
 from steep.report.tables import MEAN, Line, Table
-from steep.report.words import number, plain, short, signed
+from steep.report.words import duration, number, plain, short, signed
 
 
 def headline(table: Table) -> str:
@@ -67,7 +65,7 @@ def facts(rows: Sequence[Row], analyses: Sequence[Row] = ()) -> dict[str, str]:
         "cells": f"{len(rows):,}" if rows else "",
         "images answered": f"{sum(int(row['n']) for row in rows):,}" if rows else "",
         "when": _when(rows or analyses),
-        "time in cells": _duration(sum(seconds)) if seconds else "",
+        "time in cells": duration(sum(seconds)) if seconds else "",
         "device": _every(row.get("device") for row in flat),
         "commit": _every(short(row["commit"]) for row in flat if row.get("commit")),
         "versions": _every(f"{name} {v}" for every in versions for name, v in sorted(every.items()) if v),
@@ -95,11 +93,3 @@ def _when(rows: Sequence[Row]) -> str:
     if first == last:
         return first
     return f"{first} to {last[11:] if last[:10] == first[:10] and len(last) > 10 else last}"
-
-
-def _duration(seconds: float) -> str:
-    """Write a duration the way people say it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -1,7 +1,5 @@
 """Numbers and names as people write them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +25,18 @@ _PROTOCOLS = {
 def counted(numbers: Sequence[int]) -> str:
     """Write sorted counts as one or as a range."""
     return " to ".join(f"{n:,}" for n in dict.fromkeys((numbers[0], numbers[-1]))) if numbers else "unknown"
+
+
+def duration(seconds: float) -> str:
+    """Write a time the way people say it.
+
+    >>> duration(5), duration(185), duration(7400)
+    ('5 s', '3 min', '2 h 3 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def plain(text: object, keep: str = "") -> str:

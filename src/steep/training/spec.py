@@ -1,7 +1,5 @@
 """What to train and how: one frozen, checked description, read from a recipe."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from steep import recipes
-from steep.core.constraints import TEXT, Choice, Kind, Real, Whole, constraints_of, hyper
+from steep.core.constraints import TEXT, Choice, Kind, Real, Whole, hyper, normalise_fields
 from steep.data.transform import LARGEST
 from steep.errors import InputError
 from steep.models.loading import is_outside, short_name
@@ -74,11 +72,7 @@ class TrainingSpec:
     checkpoint_minutes: float = hyper(5.0, Real(least=0))
 
     def __post_init__(self) -> None:
-        for name, constraint in constraints_of(type(self)).items():
-            try:
-                object.__setattr__(self, name, constraint.check(name, getattr(self, name)))
-            except ValueError as error:
-                raise InputError(f"recipe {self.recipe}: {error}") from None
+        normalise_fields(self, where=f"recipe {self.recipe}: ")
         for name, good, expected in (
             ("model_options", isinstance(self.model_options, Mapping), "a table"),
             ("model_options", not (self.loads and self.model_options), "none for a model that is loaded, not built"),

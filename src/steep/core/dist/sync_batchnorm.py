@@ -1,7 +1,5 @@
 """BatchNorm statistics of a batch that several ranks share, and their gradient."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Validate, copy and place the caller's model, and validate arguments that would fail late."""
 
-from __future__ import annotations
-
 import copy
 import dis
 import warnings
@@ -53,6 +51,16 @@ def check_model(model: nn.Module) -> nn.Module:
         if tensor.is_meta:
             raise InputError(f"model: {name} is on the meta device and has no values. Load its weights first")
     return model
+
+
+def check_device(name: str, device: str) -> str:
+    """Refuse a device that does not work here."""
+    try:
+        torch.zeros(1, device=device).cpu()
+    except Exception as error:  # every backend refuses in its own way
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{name}: expected one that works here, such as cpu, got {device!r} ({why})") from error
+    return device
 
 
 def move_model(model: M, device: torch.device | str | None) -> M:

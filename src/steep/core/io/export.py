@@ -6,8 +6,6 @@ mode cannot: it has one fixed mean and variance. The source model's would be wro
 to the batch's. So they are measured, on images that the caller gives.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from steep.core.classifier import Classifier, as_logits
 from steep.core.io.arguments import copy_model
 from steep.core.io.images import explain_forward_error
-from steep.core.layers import batch_norms, mixing_of, mixtures, use_source_statistics
+from steep.core.layers import batch_norms, mixing_of, mixtures, running_statistics, use_source_statistics
 from steep.core.losses import widen
 from steep.core.method import Method
 from steep.core.run import precision
@@ -85,7 +83,7 @@ def _measure(
             "merged: this method normalises each batch by its own statistics, and an ordinary module needs fixed ones. "
             "Give it images to measure them on, as many as you can and like those it will meet: adapter.merged(x)"
         )
-    sums = {layer: [torch.zeros_like(t) for t in _running(layer)] for layer in layers}
+    sums = {layer: [torch.zeros_like(t) for t in running_statistics(layer)] for layer in layers}
     seen: dict[nn.Module, int] = dict.fromkeys(layers, 0)
     answers: list[tuple[Tensor, Tensor]] = []
     model.compile_forward = False  # a compiled forward tells nothing
@@ -106,7 +104,7 @@ def _measure(
         raise InputError("merged: expected images to measure statistics on, got none")
     for layer in layers:
         if seen[layer]:  # a layer that no image reaches keeps what it has
-            for running, total in zip(_running(layer), sums[layer], strict=True):
+            for running, total in zip(running_statistics(layer), sums[layer], strict=True):
                 running.copy_(total / seen[layer])
     return answers
 
@@ -131,10 +129,3 @@ def _shared(net: nn.Module, layer: nn.Module) -> str:
         "(adapter.save(path), steep.resume), give each call a layer of its own, or adapt with source statistics "
         "(tent, tea and most others: statistics='source')"
     )
-
-
-def _running(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
-    mean, var = layer.running_mean, layer.running_var
-    if mean is None or var is None:
-        raise InputError("merged: expected a BatchNorm with running statistics")
-    return mean, var

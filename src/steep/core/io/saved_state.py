@@ -6,8 +6,6 @@ cast when it is copied. Only what is made at the first batch (None, or an empty 
 number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -36,8 +34,10 @@ def check_field(where: str, current: Any, saved: Any) -> None:
     elif hasattr(current, "restore"):
         if not isinstance(saved, Mapping):
             raise _refusal(where, "what its snapshot() gave", saved)
-    elif current is None:
-        _check_new(where, saved)
+    elif current is None:  # before the first batch
+        values = saved if isinstance(saved, list) else [saved]
+        if not all(value is None or isinstance(value, (bool, int, float, str, Tensor)) for value in values):
+            raise _refusal(where, "nothing, a number or tensors", saved)
     elif current == []:
         if not isinstance(saved, list) or not all(isinstance(value, Tensor) for value in saved):
             raise _refusal(where, "tensors", saved)
@@ -74,14 +74,10 @@ def _check_optimizer(where: str, current: Mapping[str, Any], saved: Any) -> None
 
 
 def _same_numbers(*values: Any) -> bool:
-    """Whether settings are as many numbers as each other: one, or two as Adam's betas are."""
+    """Whether settings are as many finite numbers from 0 on as each other: one, or two as Adam's betas are."""
     rows = [value if isinstance(value, (list, tuple)) else [value] for value in values]
-    return len({len(row) for row in rows}) == 1 and all(_is_number(value) for row in rows for value in row)
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a finite number from 0 on."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    numbers = (type(value) in (int, float) and 0 <= value < math.inf for row in rows for value in row)
+    return len({len(row) for row in rows}) == 1 and all(numbers)
 
 
 def _check_leaf(where: str, current: Any, saved: Any) -> None:
@@ -109,13 +105,6 @@ def _check_leaf(where: str, current: Any, saved: Any) -> None:
             raise _refusal(where, "a whole number" if isinstance(current, int) else "a number such as 1.0", saved)
     elif current is not None and type(saved) is not type(current):
         raise _refusal(where, f"a {type(current).__name__}", saved)
-
-
-def _check_new(where: str, saved: Any) -> None:
-    """Check what was not there before the first batch: nothing, a number, a tensor or a list of tensors."""
-    values = saved if isinstance(saved, list) else [saved]
-    if not all(value is None or isinstance(value, (bool, int, float, str, Tensor)) for value in values):
-        raise _refusal(where, "nothing, a number or tensors", saved)
 
 
 def check_new_tensor(where: str, shape: tuple[str, ...], saved: Any, lengths: dict[str, int]) -> None:

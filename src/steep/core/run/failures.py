@@ -1,7 +1,5 @@
 """Which errors of a step can be survived. Torch tells some kinds by the text alone: only this module reads it."""
 
-from __future__ import annotations
-
 import torch
 
 from steep.errors import SteepError
@@ -14,14 +12,10 @@ def must_propagate(error: Exception, *, alone: bool) -> bool:
     answered in pieces; after a failure of the device nothing works; other ranks cannot know that this one raised.
     """
     for_caller = isinstance(error, (SteepError, torch.cuda.OutOfMemoryError)) or not alone
-    return for_caller or is_nondeterminism(error) or _is_broken_device(error)
+    broken = isinstance(error, getattr(torch, "AcceleratorError", ())) or "CUDA error" in str(error)  # since 2.8
+    return for_caller or broken or is_nondeterminism(error)
 
 
 def is_nondeterminism(error: Exception) -> bool:
     """Whether an operation was refused because it has no deterministic form."""
     return torch.are_deterministic_algorithms_enabled() and "deterministic" in str(error)
-
-
-def _is_broken_device(error: Exception) -> bool:
-    """Whether the device itself failed. Torch has a class for this since 2.8."""
-    return isinstance(error, getattr(torch, "AcceleratorError", ())) or "CUDA error" in str(error)

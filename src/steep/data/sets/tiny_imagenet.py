@@ -1,7 +1,5 @@
 """Tiny-ImageNet in picture folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

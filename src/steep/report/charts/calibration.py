@@ -1,11 +1,10 @@
 """Reliability histograms: accuracy by confidence, the gap to the diagonal, and how many answers each bar stands for."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from steep.report.charts.rows import Rows, finite, grouped
+from steep.report.charts.rows import Rows, grouped
 from steep.report.charts.style import Chart, Drawing, Parts, altair, colour, plot
+from steep.report.words import number
 
 _COLUMNS, _SIDE = 2, 124
 _ERRORS = ("label", "n", "accuracy", "ece", "mce", "brier", "nll", "nonfinite", "shifts", "seeds")
@@ -45,7 +44,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
         "bars: accuracy of the answers in a bin; grey: gap to their mean confidence; dashed: calibrated",
         "methods were not run on the same sets: do not compare them" if uneven else "",
     ]
-    each = "; ".join(f"{e['label']}: ECE {_percent(e['ece'])}, MCE {_percent(e['mce'])}" for e in errors)
+    each = "; ".join(f"{e['label']}: {_calibration_errors(e)}" for e in errors)
     whole = altair().concat(*panels, columns=_COLUMNS, spacing=16)
     return whole, "Does confidence mean what it says?", notes, f"Reliability histograms of ten bins. {each}."
 
@@ -76,10 +75,9 @@ def _panel(bins: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
         plot("line", [{"a": 0, "b": 0}, {"a": 100, "b": 100}], dashed, x="a:Q", y="b:Q"),
     )
     subtitle = [
-        f"ECE {_percent(errors['ece'])}",
-        f"MCE {_percent(errors['mce'])}",
-        f"Brier {_number(errors['brier'])}",
-        f"NLL {_number(errors['nll'])}",
+        *_calibration_errors(errors).split(", "),
+        f"Brier {number(errors['brier'], 3)}",
+        f"NLL {number(errors['nll'], 3)}",
         *(["no bins:", f"{errors['nonfinite']} answers not finite"] if errors["nonfinite"] else []),
     ]
     count = alt.Y("n:Q", title="answers" if first else None).scale(domain=[0, most])
@@ -98,12 +96,8 @@ def _panel(bins: Rows, errors: dict[str, Any], most: int, first: bool) -> Any:
     return alt.vconcat(upper, lower.properties(width=_SIDE, height=45), spacing=6)
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %" if finite({"v": value}, "v") else "NaN"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if finite({"v": value}, "v") else "NaN"
+def _calibration_errors(errors: dict[str, Any]) -> str:
+    return ", ".join(f"{name.upper()} {number(100 * errors[name], 1)} %" for name in ("ece", "mce"))
 
 
 CHART = Chart("calibration", "errors", _tables, _chart)

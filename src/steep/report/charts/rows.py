@@ -1,7 +1,5 @@
 """Flat rows of analyses: read from a file, parted into figures, and honest about what is missing."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from steep.bench.rows import grouped as by_key
+from steep.bench.rows import numbers
 from steep.errors import InputError
 from steep.files import read_bytes
 
@@ -18,7 +17,6 @@ Rows: TypeAlias = list[dict[str, Any]]
 VERSION = 1
 """The newest version of a row that is understood here."""
 
-_NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _FIGURE = ("run", "data", "source", "model", "weights", "weights_sha256", "limit", "size")
 _ONE_METHOD = ("energy-error", "energy-severity")
 
@@ -45,7 +43,7 @@ def read(path: str | Path) -> Rows:
             )
         if version > VERSION:
             raise InputError(f"{file}: line {number} was written by a newer steep (version {version}). Upgrade steep")
-        rows.append({name: _NAMES.get(v, v) if isinstance(v, str) else v for name, v in row.items()})
+        rows.append(numbers(row))
     return rows
 
 

@@ -1,7 +1,5 @@
 """How every chart looks: one colour for each method, one theme, one way to be titled and described."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections import defaultdict
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeAlias
 
-from steep.errors import InputError, install_extra
+from steep.errors import InputError, optional
 from steep.methods import METHODS, look_of
 from steep.report.charts.rows import Rows, figures
 from steep.report.words import short
@@ -63,11 +61,7 @@ def spoken(name: str) -> str:
 
 def altair() -> Any:
     """Import Altair, or say what to install."""
-    try:
-        import altair as alt
-    except ImportError as error:
-        raise InputError(f"charts: expected altair to be installed. {install_extra('report')}") from error
-    return alt
+    return optional("altair", "report")
 
 
 def theme() -> dict[str, Any]:
