@@ -1,5 +1,7 @@
 """`python -m steep` is the `steep` command."""
 
+from __future__ import annotations
+
 import sys
 
 from steep.cli import main

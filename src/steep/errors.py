@@ -1,5 +1,7 @@
 """The few named exceptions. Every message says what was expected, what came and, where known, the fix."""
 
+from __future__ import annotations
+
 import difflib
 import importlib
 from collections.abc import Collection, Iterable

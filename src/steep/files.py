@@ -1,5 +1,7 @@
 """Files that are either whole or not there (temporary name beside the target, fsync, rename), and locks on folders."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import functools

@@ -1,5 +1,7 @@
 """Where and by what a row was made: versions, commit, device, memory."""
 
+from __future__ import annotations
+
 import functools
 import os
 import platform

@@ -3,6 +3,8 @@
 No pickle is written or read. A file that is torn, changed, foreign or of a newer format is refused as a whole.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

@@ -3,6 +3,8 @@
 This is the only way in which steep runs code that it was not installed with.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib.util
 import sys

@@ -1,5 +1,7 @@
 """Does confidence mean what it says? Bins for reliability diagrams, and calibration errors pooled over the set."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any

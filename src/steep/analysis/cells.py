@@ -3,6 +3,8 @@
 What is missing is run, one cell after the other, each stored as it ends.
 """
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

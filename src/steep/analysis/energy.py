@@ -1,5 +1,7 @@
 """What energy has to do with errors: three analyses of the paper, and Spearman's rank correlation."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from statistics import fmean

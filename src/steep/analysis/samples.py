@@ -5,6 +5,8 @@ distance of the samples' mean and covariance to the test set's says what the eye
 images says what is the least to expect.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,6 +4,8 @@ A recipe varies by naming variants: `rate-0.4 = { method = "tea", sgld_rate = 0.
 comparing it with the method's own line, the one that goes by the method's name.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any

@@ -4,6 +4,8 @@ Making one can take long (compiled programs, CUDA graphs), so the last may be ke
 source model and the first random number, so a cell's row does not depend on whether its adapter is new.
 """
 
+from __future__ import annotations
+
 import contextlib
 import time
 import warnings

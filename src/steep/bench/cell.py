@@ -5,6 +5,8 @@ logits the adapter answered with. Their difference is the energy reduction of th
 pass is made once for all cells on the same images (the source cell's own run counts) and is not part of `seconds`.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any

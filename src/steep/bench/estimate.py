@@ -1,5 +1,7 @@
 """How much work a cell is, in forward passes of its model over its images."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,6 +3,8 @@
 Several processes may share a store: each takes what is free.
 """
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,5 +1,7 @@
 """From the logits and labels of a whole set to the numbers of a row."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What a recipe or the command line may say: a constraint for each key, and what --only chooses by."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -5,6 +5,8 @@ object store once, from where each node fetches it once, so nodes need steep ins
 A worker that is lost takes its cell with it; Ray starts the cell again elsewhere, up to `retries` times.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import os

@@ -3,6 +3,8 @@
 A grid is source domains × streams × lines of the table of methods × seeds, less what --only leaves out.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace

@@ -11,6 +11,8 @@ Beside `rows.jsonl` lies `rows.jsonl.grids`, as long as a bench lacks rows: the 
 that a report does not take a part of a bench for the whole.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import json

@@ -1,5 +1,7 @@
 """Where a cell gets its model and its images: from disk, the last few kept in memory."""
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field

@@ -6,6 +6,8 @@ dies, so a claim can not outlive its owner and nothing has to expire. What else 
 `steep.bench.rows`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys

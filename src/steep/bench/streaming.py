@@ -3,6 +3,8 @@
 Somebody who watches costs a wait for the device at most twice a second; nobody watching costs none.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,6 +5,8 @@
 Rank 0 holds the store, chooses the next cell and tells a person; the others follow. Rows are those of one process.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 from collections.abc import Iterator, Sequence

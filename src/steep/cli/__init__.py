@@ -4,6 +4,8 @@
 parses, calls and prints.
 """
 
+from __future__ import annotations
+
 import sys
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """`steep analyze`: the paper's analyses, as rows, figures and the numbers behind them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,5 +1,7 @@
 """`steep bench`: methods × shifts × severities × seeds → rows in a store, resumable."""
 
+from __future__ import annotations
+
 import contextlib
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,5 +1,7 @@
 """`steep methods | models | recipes`: what there is."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields

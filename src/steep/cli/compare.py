@@ -1,5 +1,7 @@
 """`steep compare`: does adapting help on your pictures?"""
 
+from __future__ import annotations
+
 import csv
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`steep corrupt`: a corruption benchmark in the published file layout."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,5 +1,7 @@
 """`steep demo`: the whole story in a minute."""
 
+from __future__ import annotations
+
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path

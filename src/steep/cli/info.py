@@ -1,5 +1,7 @@
 """`steep info`: what a bug report needs, and nothing that says who or where you are."""
 
+from __future__ import annotations
+
 import json
 import platform
 import re

@@ -1,5 +1,7 @@
 """Keep memory that was freed, for the next batch: glibc gives large blocks back at once, and fetches them again."""
 
+from __future__ import annotations
+
 import ctypes
 import sys
 

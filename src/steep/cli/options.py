@@ -1,5 +1,7 @@
 """Options that several commands share, and what reads them."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, TypeAlias
 

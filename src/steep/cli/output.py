@@ -1,5 +1,7 @@
 """What every command prints with: the console of messages, bars, tables, times; and a grid at work in the terminal."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Iterator
 

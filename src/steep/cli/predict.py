@@ -1,5 +1,7 @@
 """`steep predict`: your model, your pictures."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,5 +1,7 @@
 """`steep report`: tables, figures and the page from stored rows."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

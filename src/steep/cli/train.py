@@ -1,5 +1,7 @@
 """`steep train`: a source model from a recipe."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

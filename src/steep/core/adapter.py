@@ -1,5 +1,7 @@
 """The adapter: a private copy of the caller's model that adapts on every batch it answers."""
 
+from __future__ import annotations
+
 import os
 import threading
 import warnings

@@ -1,5 +1,7 @@
 """What answers show without labels, and how they are corrected."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

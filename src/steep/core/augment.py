@@ -4,6 +4,8 @@ Each image has its own draw, from the method's own generator, and all of them ar
 ranks share a batch, the numbers are drawn for the whole of it, so that an image's view is the same on any rank.
 """
 
+from __future__ import annotations
+
 import math
 
 import torch

@@ -4,6 +4,8 @@ Filters are masks, not selections, so the host need not know how many images pas
 Where several ranks each hold a part of the batch (`core/dist/`), the numbers are those of the whole batch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace

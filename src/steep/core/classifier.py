@@ -1,5 +1,7 @@
 """The source model as a method sees it: a private copy that maps images to logits."""
 
+from __future__ import annotations
+
 import itertools
 import warnings
 import zlib

@@ -6,6 +6,8 @@ A constraint says in words what it expects, and brings a value to the one form t
 number becomes a float where a float is meant, a list a tuple, a number of NumPy one of Python.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import math

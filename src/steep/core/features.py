@@ -1,5 +1,7 @@
 """What a model knows of an image before its last linear layer, and that layer: found while a batch passes through."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn

@@ -4,6 +4,8 @@ The step is the decoupled form of JEM and of TEA's published code, x ← x − r
 paper's x − α/2 · ∂E/∂x + α · ε; `docs/deviations.md` says why.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -3,6 +3,8 @@
 Two things can follow the test data: parameters (`select`) and BatchNorm statistics (`use_batch_statistics`).
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,5 +1,7 @@
 """Scores of a batch of logits: (B, K) → (B,)."""
 
+from __future__ import annotations
+
 import math
 
 import torch

@@ -1,5 +1,7 @@
 """A memory of images, balanced by class, that prefers recent and certain ones (category-balanced sampling of RoTTA)."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Mapping

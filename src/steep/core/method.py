@@ -3,6 +3,8 @@
 A method is one file:  `init(source) → State`  ·  `step(state, x) → Step`
 """
 
+from __future__ import annotations
+
 import abc
 import enum
 import zlib

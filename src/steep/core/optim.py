@@ -1,5 +1,7 @@
 """Updates that methods share: one step down a loss, and ways to move weights without a gradient."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

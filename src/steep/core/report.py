@@ -1,5 +1,7 @@
 """What a batch did to the model: as the runner leaves it on the device, and as a reader wants it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 

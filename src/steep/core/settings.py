@@ -1,5 +1,7 @@
 """The options of `steep.adapt` in two groups: what an adapter does, and how it computes that."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 

@@ -1,5 +1,7 @@
 """BatchNorm statistics with a memory: averaged over a stream, they can take the place of those of one batch."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

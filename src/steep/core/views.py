@@ -1,5 +1,7 @@
 """Other views of the same images, and one answer from the answers to all of them."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 

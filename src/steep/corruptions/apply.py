@@ -1,5 +1,7 @@
 """corrupt(): check the images, cut them into chunks, hand each chunk to its corruption."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, TypeVar
 

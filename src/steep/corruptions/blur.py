@@ -1,5 +1,7 @@
 """The five blurs: defocus, glass, motion, zoom and Gaussian."""
 
+from __future__ import annotations
+
 import math
 from functools import lru_cache
 

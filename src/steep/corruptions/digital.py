@@ -1,5 +1,7 @@
 """Brightness, contrast, saturation, pixelation and JPEG; none draws anything."""
 
+from __future__ import annotations
+
 import io
 from functools import lru_cache
 from typing import Any

@@ -1,5 +1,7 @@
 """Elastic transform: a random affine map, then a smooth random displacement (Simard et al., ICDAR 2003)."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 
 import numpy as np

@@ -5,6 +5,8 @@ product may add up in another order for another batch size, thread count or devi
 place is enough to change a byte once the result is truncated.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias

@@ -6,6 +6,8 @@ digests below and kept in the user's cache. Without them a procedural texture st
 `frost_source` says which of the two is in use, so that results can be labelled.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """The four noises: every value of every pixel gets its own draw, wherever it sits."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 
 import torch

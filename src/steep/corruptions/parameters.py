@@ -4,6 +4,8 @@ There are published tables for 32x32, 64x64 and 224x224. `lookup` uses the last 
 it scales the first two, which is an approximation and is named "scaled".
 """
 
+from __future__ import annotations
+
 import math
 import tomllib
 from pathlib import Path

@@ -6,6 +6,8 @@ it is 32-bit integer arithmetic that wraps, and tables computed once in float64;
 evaluated per value, because vectorised and scalar code paths of one library may round those differently.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 from functools import lru_cache

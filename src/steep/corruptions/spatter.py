@@ -4,6 +4,8 @@ The drops are shaped by a chain of classic image operations (Canny edges, distan
 written here for a whole batch at once with OpenCV's arithmetic.
 """
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

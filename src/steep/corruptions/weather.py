@@ -1,5 +1,7 @@
 """Snow and fog."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

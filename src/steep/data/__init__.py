@@ -1,5 +1,7 @@
 """Data: sets by name, where their bytes come from, and the streams in which they reach a model."""
 
+from __future__ import annotations
+
 from steep.data.arrays import ImageSet
 from steep.data.checking import Comparison, check
 from steep.data.datasets import NAMES, load

@@ -1,5 +1,7 @@
 """Unpack archives that somebody else made: nothing is written outside the folder, nothing half-read is used."""
 
+from __future__ import annotations
+
 import contextlib
 import gzip
 import lzma

@@ -1,5 +1,7 @@
 """Arrays of pictures on disk and in memory: their types, the one shape of a set, checksums, reading and writing."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

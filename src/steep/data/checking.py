@@ -1,5 +1,7 @@
 """Compare an existing corruption set with the one steep makes: pixels where nothing is drawn, statistics elsewhere."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

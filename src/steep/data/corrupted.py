@@ -1,5 +1,7 @@
 """The -C variants: from published files on disk where they are there, otherwise made on the fly."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 from collections import Counter

@@ -1,5 +1,7 @@
 """`load`: every set by name, with one interface for clean, corrupted, bundled and private data."""
 
+from __future__ import annotations
+
 import math
 import os
 import warnings

@@ -1,5 +1,7 @@
 """What a data set declares of itself: everything that others must know of it."""
 
+from __future__ import annotations
+
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Bring files from elsewhere: official archives over HTTP, registry packages by name through npm."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import http.client

@@ -1,5 +1,7 @@
 """Every data set by name. What depends on which set it is reads its declaration; nothing else asks for a name."""
 
+from __future__ import annotations
+
 from steep.data.declaration import DataSet
 from steep.data.sets.cifar import CIFAR10, CIFAR100
 from steep.data.sets.digits import DIGITS

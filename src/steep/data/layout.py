@@ -10,6 +10,8 @@ Each file is made in pieces (`fog.npy.pieces`), each whole or not there, which a
 picture depends only on the seed and its index, a run that was killed and started again gives the same bytes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import io

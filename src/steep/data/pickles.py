@@ -5,6 +5,8 @@ name a pickle may ask for is answered by a stand-in of this file, never by the r
 refuses the file. Nothing of numpy or of Python runs on a pickle's behalf.
 """
 
+from __future__ import annotations
+
 import io
 import pickle  # nosec B403
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Pictures in files: one, many of one size, a folder for each class."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import math

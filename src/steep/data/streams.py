@@ -12,6 +12,8 @@ Pictures stay uint8 in memory (or on disk, memory-mapped) until their batch is m
 Everything is decided by the seed.
 """
 
+from __future__ import annotations
+
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence

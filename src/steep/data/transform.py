@@ -1,5 +1,7 @@
 """What a picture file goes through before a model sees it."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 

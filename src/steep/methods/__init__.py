@@ -5,6 +5,8 @@
 'Yuan et al., TEA: Test-time Energy Adaptation, 2024, arXiv:2311.14402'
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import warnings

@@ -1,5 +1,7 @@
 """AEA: adaptive energy alignment, without samples (Choi et al., ICLR 2025)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from torch import Tensor

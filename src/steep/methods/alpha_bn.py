@@ -1,5 +1,7 @@
 """Alpha-BN: source and test statistics mixed (You et al., 2021; by batch size: Schneider et al., NeurIPS 2020)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -1,5 +1,7 @@
 """Auto: infuse for any model and any images. The default guard decides when it rests."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

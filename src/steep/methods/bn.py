@@ -1,5 +1,7 @@
 """BN: normalise by the statistics of the test batch (Schneider et al., NeurIPS 2020; Nado et al., 2020)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -1,5 +1,7 @@
 """CMF: ROID with a Kalman filter on the weights in place of a fixed average (Lee and Chang, ICLR 2024)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 import torch

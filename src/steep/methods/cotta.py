@@ -1,5 +1,7 @@
 """CoTTA: an averaged teacher sees many views; weights return to the source now and then (Wang et al., CVPR 2022)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -1,5 +1,7 @@
 """DeYO: entropy of images whose shape, not their texture, decides the class (Lee et al., ICLR 2024)."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Self

@@ -1,5 +1,7 @@
 """DUA: dynamic unsupervised adaptation of running statistics (Mirza et al., CVPR 2022)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

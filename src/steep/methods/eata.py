@@ -1,5 +1,7 @@
 """EATA: ETA that does not forget (Niu et al., ICML 2022)."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field

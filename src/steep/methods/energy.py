@@ -1,5 +1,7 @@
 """Energy: TEA without its samples. It lowers the energy of the test images and does nothing else."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from torch import Tensor

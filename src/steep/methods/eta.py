@@ -1,5 +1,7 @@
 """ETA: entropy of reliable and novel images only (Niu et al., ICML 2022)."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Self

@@ -1,5 +1,7 @@
 """Infuse: lower the energy of image and mirror image, let both agree and all classes occur, stay near the source."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 

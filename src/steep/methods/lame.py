@@ -1,5 +1,7 @@
 """LAME: answers that agree with those of similar images (Boudiaf et al., CVPR 2022)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -1,5 +1,7 @@
 """MEMO: for each image alone, let the model be sure of the mean over its views (Zhang et al., NeurIPS 2022)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,5 +1,7 @@
 """PL: learn from confident pseudo-labels (Lee, ICML workshop 2013)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Self
 

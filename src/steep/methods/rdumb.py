@@ -1,5 +1,7 @@
 """RDumb: ETA that returns to the source model from time to time (Press et al., NeurIPS 2023)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import Self
 

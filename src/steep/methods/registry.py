@@ -1,5 +1,7 @@
 """The register of methods: those of this package, of other packages, and of a file of the user's."""
 
+from __future__ import annotations
+
 import re
 import warnings
 import zlib

@@ -1,5 +1,7 @@
 """ROID: robust entropy-like loss, weighted images, weights averaged with the source's (Marsden et al., WACV 2024)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

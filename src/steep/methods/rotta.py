@@ -1,5 +1,7 @@
 """RoTTA: a student learns from a balanced memory, an averaged teacher answers (Yuan et al., CVPR 2023)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

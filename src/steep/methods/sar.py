@@ -1,5 +1,7 @@
 """SAR: sharpness-aware and reliable entropy minimisation (Niu et al., ICLR 2023)."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Self

@@ -1,5 +1,7 @@
 """SHOT, online: confident on each image, diverse over the batch (Liang et al., ICML 2020)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -1,5 +1,7 @@
 """Source: no adaptation, the baseline of every comparison."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -1,5 +1,7 @@
 """T3A: class prototypes made of sure test images (Iwasawa & Matsuo, NeurIPS 2021)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

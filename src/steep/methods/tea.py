@@ -1,5 +1,7 @@
 """TEA: Test-time Energy Adaptation (Yuan et al., CVPR 2024)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

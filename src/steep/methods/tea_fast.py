@@ -1,5 +1,7 @@
 """TEA for the price of Tent: few, long Langevin steps on few chains."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from steep.core.method import Look

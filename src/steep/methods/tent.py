@@ -1,5 +1,7 @@
 """Tent: make predictions confident (Wang et al., ICLR 2021)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -1,5 +1,7 @@
 """Accuracy of one set, and over seeds."""
 
+from __future__ import annotations
+
 import math
 import statistics
 from collections.abc import Iterable

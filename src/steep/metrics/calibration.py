@@ -3,6 +3,8 @@
 Every function takes the logits of the whole set: an ECE averaged over batches is another, larger number.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

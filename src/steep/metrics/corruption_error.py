@@ -4,6 +4,8 @@ CE_c = Σ_s E(c, s; model) / Σ_s E(c, s; source) and mCE = 1/C Σ_c CE_c (Hendr
 ratios: 1 is as good as the source, less is better. The paper's tables print them in percent (the source is 100.00).
 """
 
+from __future__ import annotations
+
 import math
 import statistics
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """What every metric asks of its input, checked once and in one voice."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

@@ -3,6 +3,8 @@
 The energy is such a score (Liu et al., NeurIPS 2020): low for what the model knows, high for the rest.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -5,6 +5,8 @@ it, the model stays as it was. Saving writes a new file beside the old one and t
 reader never meets half a file.
 """
 
+from __future__ import annotations
+
 import hashlib
 import io
 import json

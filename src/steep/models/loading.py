@@ -4,6 +4,8 @@ Only `file.py:factory` runs code of the user's. Every other name only looks thin
 never as programs.
 """
 
+from __future__ import annotations
+
 import inspect
 import json
 import os

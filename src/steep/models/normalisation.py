@@ -3,6 +3,8 @@
 The numbers are those its trainers used, as transformers, timm or torchvision say of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

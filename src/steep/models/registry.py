@@ -1,5 +1,7 @@
 """Models by name: what there is, and `build`."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ BatchNorm (Ioffe & Szegedy, 2015) or GroupNorm (Wu & He, 2018). Attribute names 
 timm (`layer1.0.conv1`, `downsample.0`, ...; `bn1` whichever the norm).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Literal
 

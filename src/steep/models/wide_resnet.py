@@ -4,6 +4,8 @@ Attribute names (`block1.layer.0.bn1`, `convShortcut`, ...) follow the layout th
 RobustBench checkpoints share, so that their files load key by key.
 """
 
+from __future__ import annotations
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -1,5 +1,7 @@
 """How many pictures to adapt on at a time, where nobody asks for a number."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

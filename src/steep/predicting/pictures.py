@@ -1,5 +1,7 @@
 """Pictures to predict: a folder of files, flat or with a folder for each class, or one .npy array."""
 
+from __future__ import annotations
+
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -1,5 +1,7 @@
 """Predict a set of pictures with a model that adapts to them, and what that model is good for afterwards."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

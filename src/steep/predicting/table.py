@@ -1,5 +1,7 @@
 """Predictions as a file: CSV, or Parquet where pyarrow is installed. Written in one piece."""
 
+from __future__ import annotations
+
 import csv
 import importlib
 import io

@@ -4,6 +4,8 @@ Each has a `kind` ("train" or "bench"), a one-line `about`, and keys that its re
 `group`, under which it is listed.
 """
 
+from __future__ import annotations
+
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources

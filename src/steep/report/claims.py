@@ -4,6 +4,8 @@ A claim is a text and a check. A check gives the differences that have to be abo
 or None where rows are missing: then nothing is decided. All claims are about `paper.SUBJECT`.
 """
 
+from __future__ import annotations
+
 import functools
 import statistics
 from collections.abc import Callable, Collection, Sequence

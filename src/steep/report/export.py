@@ -1,5 +1,7 @@
 """Every figure as files: pictures, and the records behind each as CSV."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,6 +5,8 @@ records are still there. Colours that depend on the theme are the page's to set.
 `report/charts/`; `analysed` brings them into this form.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import math

@@ -1,5 +1,7 @@
 """Tables as text: for the terminal, Markdown, LaTeX (booktabs, best in bold) and CSV."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

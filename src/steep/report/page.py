@@ -4,6 +4,8 @@ Charts are drawn by one copy of Vega inside the page. A content security policy 
 digests, so nothing else runs and nothing leaves, whatever the rows say. The page itself is `assets/page.html`.
 """
 
+from __future__ import annotations
+
 import base64
 import functools
 import hashlib

@@ -1,5 +1,7 @@
 """The paper's figures, looked up by what a table of ours is of."""
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence

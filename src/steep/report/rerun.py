@@ -4,6 +4,8 @@ A row holds everything that decides its number, so the recipe needs nothing else
 Where a recipe cannot say what the rows say (a stream whose pairs are no grid), there is none, and the page says so.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import shlex

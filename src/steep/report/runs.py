@@ -1,5 +1,7 @@
 """Runs as they lie on disk: rows of a bench, rows of analyses, and where each file came from."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

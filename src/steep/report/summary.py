@@ -1,5 +1,7 @@
 """What a reader wants to know first, from rows alone: who leads, what was run, on what, when, from which commit."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 from steep.bench.rows import Row, begun

@@ -5,6 +5,8 @@ most severe alone, and all of them. What is missing stays missing: it is never a
 shifts of which it lacks one. Of a bench that is not whole the table says so.
 """
 
+from __future__ import annotations
+
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

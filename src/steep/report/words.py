@@ -1,5 +1,7 @@
 """Numbers and names as people write them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

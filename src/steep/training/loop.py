@@ -3,6 +3,8 @@
 No step waits for the device: pictures live there as bytes, losses are summed there and read about once a second.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math

@@ -1,5 +1,7 @@
 """What to train and how: one frozen, checked description, read from a recipe."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields

@@ -1,5 +1,7 @@
 """Where files of weights lie: what `steep train` wrote, what the caller names, and what comes with steep."""
 
+from __future__ import annotations
+
 import os
 from importlib import resources
 from pathlib import Path

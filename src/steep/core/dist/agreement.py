@@ -3,6 +3,8 @@
 An error of one rank is then raised by all of them, and no rank waits for one that has stopped.
 """
 
+from __future__ import annotations
+
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass

@@ -1,5 +1,7 @@
 """BatchNorm statistics of a batch that several ranks share, and their gradient."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,5 +1,7 @@
 """Validate, copy and place the caller's model, and validate arguments that would fail late."""
 
+from __future__ import annotations
+
 import copy
 import dis
 import warnings

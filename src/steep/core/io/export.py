@@ -6,6 +6,8 @@ mode cannot: it has one fixed mean and variance. The source model's would be wro
 to the batch's. So they are measured, on images that the caller gives.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,5 +1,7 @@
 """Images as loaders, arrays and cameras give them, made into what a model takes; what has two readings is refused."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

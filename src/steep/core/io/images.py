@@ -1,5 +1,7 @@
 """Try a model on images it has not met before, and say what is wrong with either."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -6,6 +6,8 @@ cast when it is copied. Only what is made at the first batch (None, or an empty 
 number.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,5 +1,7 @@
 """Adapter state as one sealed file: nested plain data, with its tensors beside it."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What an adapter changes about torch while it works, and changes back."""
 
+from __future__ import annotations
+
 import threading
 from collections import Counter
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Which errors of a step can be survived. Torch tells some kinds by the text alone: only this module reads it."""
 
+from __future__ import annotations
+
 import torch
 
 from steep.errors import SteepError

@@ -4,6 +4,8 @@ What a graph repeats is fixed: shapes, addresses and the order of the kernels. I
 come twice, and dropped when a tensor of the state has moved to another address.
 """
 
+from __future__ import annotations
+
 import contextlib
 import warnings
 from collections.abc import Callable

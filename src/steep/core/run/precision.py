@@ -4,6 +4,8 @@ bfloat16: the frozen convolutions and linear layers are held in it and activatio
 normalisation, statistics, optimiser, energies and logits stay in float32.
 """
 
+from __future__ import annotations
+
 import time
 from functools import cache
 

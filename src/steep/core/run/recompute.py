@@ -1,5 +1,7 @@
 """Less memory for more time: blocks forget their activations and compute them again for the gradient."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context

@@ -11,6 +11,8 @@ was. On a GPU tensors are put right on the device and the host does not wait for
 looks or, where something lives on the host (a generator, say), before the next batch.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -5,6 +5,8 @@ dtype, a large memory only notes what it overwrites, and what lives on the host 
 are apart because a recorded graph repeats the one and not the other. To undo a step takes both.
 """
 
+from __future__ import annotations
+
 import copy
 import operator
 from dataclasses import fields

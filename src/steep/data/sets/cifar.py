@@ -1,5 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), in the layouts they are published and packaged in."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

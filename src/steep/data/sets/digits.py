@@ -1,5 +1,7 @@
 """The 8 × 8 digits that come with scikit-learn."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Sets of several domains with the same classes: a folder for each domain, in it one for each class."""
 
+from __future__ import annotations
+
 import re
 from functools import partial
 from pathlib import Path

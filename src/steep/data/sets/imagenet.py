@@ -4,6 +4,8 @@ The classes are the WordNet ids, sorted. steep brings no list of them: it is rea
 that come with ImageNet, from a folder that holds all 1,000, or from timm where it is installed.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import re
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """MNIST (LeCun et al., 1998) in idx files, and the same turned by 90 degrees."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Pictures of the user: a folder of picture files, or arrays."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

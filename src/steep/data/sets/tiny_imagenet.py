@@ -1,5 +1,7 @@
 """Tiny-ImageNet in picture folders."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

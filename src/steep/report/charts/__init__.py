@@ -1,5 +1,7 @@
 """One chart for each analysis, from its flat rows alone. Altair is imported when a chart is drawn."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from steep.report.charts import calibration, energy, samples, sensitivity, stream

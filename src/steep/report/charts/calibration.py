@@ -1,5 +1,7 @@
 """Reliability histograms: accuracy by confidence, the gap to the diagonal, and how many answers each bar stands for."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from steep.report.charts.rows import Rows, grouped

@@ -1,5 +1,7 @@
 """Flat rows of analyses: read from a file, parted into figures, and honest about what is missing."""
 
+from __future__ import annotations
+
 import json
 import math
 import statistics

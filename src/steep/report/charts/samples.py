@@ -1,5 +1,7 @@
 """Samples: charts of their distance to the test set, on the way there and in the buffer; and pictures for a page."""
 
+from __future__ import annotations
+
 import base64
 import binascii
 from collections.abc import Sequence

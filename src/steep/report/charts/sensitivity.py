@@ -1,5 +1,7 @@
 """Accuracy against one hyper-parameter at a time, for every corruption."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from steep.report.charts.rows import Rows, averaged, finite, grouped, mean

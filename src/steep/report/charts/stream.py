@@ -1,5 +1,7 @@
 """One run over time: energies, entropy and loss, what the guard undid, and which classes were answered."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """How every chart looks: one colour for each method, one theme, one way to be titled and described."""
 
+from __future__ import annotations
+
 import json
 import textwrap
 from collections import defaultdict
