@@ -93,3 +93,56 @@ def test_uneven_classes_are_corrected_as_bayes_would():
     assert np.abs(corrected.softmax(1)[:, 1].numpy() - exact).max() < 0.05
     assert (corrected.argmax(1).numpy() == labels).mean() > (logits.argmax(1).numpy() == labels).mean() + 0.04
     assert_close(steep.energy(corrected), steep.energy(logits).numpy())
+
+
+class Wide(torch.nn.Module):
+    """Five colours, and as many classes as one likes."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm2d(5)
+        self.norm.running_mean.fill_(0.4)
+        self.norm.running_var.fill_(0.2)
+        self.head = torch.nn.Linear(5, classes)
+
+    def forward(self, x):
+        return self.head(self.norm(x).mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize("method", ["infuse", "auto"])
+@pytest.mark.parametrize(("classes", "mixes"), [(200, False), (300, True)])
+def test_where_no_batch_shows_all_classes_the_source_statistics_count_too(method, classes, mixes):
+    """Each of n images weighs one, the source statistics as many as there are classes; mirror images count too."""
+    torch.manual_seed(0)
+    model, x = Wide(classes).eval(), torch.rand(60, 5, 4, 4)
+    answer = steep.adapt(model, method, guard="off", precision="float32")(x).double()
+    views = [x.double(), x.double().flip(-1)]
+    both = torch.cat(views)
+    weight = 120 / (120 + classes) if mixes else 1.0
+    spread = both.transpose(0, 1).flatten(1).var(dim=1, correction=int(mixes))
+    mean = weight * both.mean(dim=(0, 2, 3)) + (1 - weight) * 0.4
+    var = weight * spread + (1 - weight) * 0.2
+    wide = model.double()
+
+    def forward(v):
+        z = (v - mean.view(1, 5, 1, 1)) / (var.view(1, 5, 1, 1) + 1e-5).sqrt()
+        return wide.head(z.mean(dim=(2, 3))).softmax(1)
+
+    assert torch.allclose(answer.softmax(1), (forward(views[0]) + forward(views[1])) / 2, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [60, 20])
+def test_many_classes_are_known_again_after_a_reset_and_from_a_file(size, tmp_path):
+    torch.manual_seed(0)
+    model, x = Wide(300).eval(), torch.rand(480, 5, 4, 4)
+    straight = steep.adapt(model, "infuse")
+    answers = [straight(part) for part in x.split(size)]
+    straight.reset()
+    assert all(torch.equal(straight(part), answer) for part, answer in zip(x.split(size), answers, strict=True))
+    stopped = steep.adapt(model, "infuse")
+    half = len(answers) // 2
+    for part in x.split(size)[:half]:
+        stopped(part)
+    stopped.save(tmp_path / "state")
+    resumed = steep.resume(tmp_path / "state", model)
+    assert all(torch.equal(resumed(part), a) for part, a in zip(x.split(size)[half:], answers[half:], strict=True))

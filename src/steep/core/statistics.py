@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from steep.core.classifier import Classifier
-from steep.core.layers import batch_norms, mixing_of, mixtures
+from steep.core.layers import batch_norms, mix_for_classes, mixing_of, mixtures
+from steep.core.optim import DescentState
+
+
+@dataclass
+class MixingState(DescentState):
+    """A state whose BatchNorm normalises by the batch, and by the source model too where no batch shows all classes."""
+
+    classes: int  # of the model; 0 before the first batch
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Normalise as at the moment that is brought back."""
+        super().restore(saved)
+        mix_for_classes(self.model, self.classes)
+
+    def answer(self, images: Tensor) -> Tensor:
+        """Forward; the first one tells how many classes there are, and is done again where these are many."""
+        logits: Tensor = self.model(images)
+        if self.classes == 0:
+            self.classes = logits.shape[1]
+            if mix_for_classes(self.model, self.classes):
+                logits = self.model(images)
+        return logits
 
 
 def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:

@@ -53,15 +53,15 @@ class Auto(Method[AutoState]):
         except NothingToAdaptError:
             if self.params != "norm":
                 raise  # what the caller asks for is not there
-            return AutoState(source.prepare(None, "source"), None, [], 0, [0.0, 0.0], False)  # type: ignore[arg-type]
-        return AutoState(model, adam(model, self.lr), copied(model.adapted().values()), 0, [0.0, 0.0], True)
+            return AutoState(source.prepare(None, "source"), None, 0, [], 0, [0.0, 0.0], False)  # type: ignore[arg-type]
+        return AutoState(model, adam(model, self.lr), 0, copied(model.adapted().values()), 0, [0.0, 0.0], True)
 
     def step(self, state: AutoState, x: Tensor) -> Step:
         """Go down infuse's objective, then a little back to the source."""
         if not state.origin:
             return Step(self.predict(state, x), used=0, moved=False, note="no layer to adapt: the source model answers")
         looks, state.steps = not self.repeats(state, x), state.steps + 1
-        logits = state.model(with_mirror(x, looks or state.mirrored))  # (B or 2B, K)
+        logits = state.answer(with_mirror(x, looks or state.mirrored))  # (B or 2B, K)
         note = self._look(state, *logits.detach().chunk(2)) if looks else None
         views = 1 + state.mirrored
         logits = logits[: views * len(x)]

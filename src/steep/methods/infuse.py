@@ -13,12 +13,13 @@ from steep.core.batch import mean, size
 from steep.core.constraints import Layers, Real, Switch, hyper
 from steep.core.losses import energy, soft_cross_entropy
 from steep.core.method import Look, Method, Need, Params, SourceModel, Step, backward_passes
-from steep.core.optim import DescentState, adam, average, copied, descend
+from steep.core.optim import adam, average, copied, descend
+from steep.core.statistics import MixingState
 from steep.core.views import mean_answer, with_mirror
 
 
 @dataclass
-class InfuseState(DescentState):
+class InfuseState(MixingState):
     """Model, optimiser and the source parameters."""
 
     origin: list[Tensor]
@@ -50,12 +51,12 @@ class Infuse(Method[InfuseState]):
     def init(self, source: SourceModel) -> InfuseState:
         """Batch statistics, Adam on the normalisation parameters."""
         model = source.prepare(self.params, "batch")
-        return InfuseState(model, adam(model, self.lr), copied(model.adapted().values()))
+        return InfuseState(model, adam(model, self.lr), 0, copied(model.adapted().values()))
 
     def step(self, state: InfuseState, x: Tensor) -> Step:
         """Go down L on the images and their mirror images, then a little back to the source."""
         views = 1 + self.mirror
-        logits = state.model(with_mirror(x, self.mirror))  # (views · B, K)
+        logits = state.answer(with_mirror(x, self.mirror))  # (views · B, K)
         loss = objective(logits, size(x), views, self.consistency, self.diversity)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)

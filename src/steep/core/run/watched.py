@@ -224,9 +224,10 @@ class Watched:
 
     def _predict(self, state: Any, x: Tensor) -> Tensor:
         resting = state.watch_rest > 0
-        prior = None if state.watch_trusted == "stream" else SMALL
+        prior = None if state.watch_trusted == "stream" else max(SMALL, _many_classes(state))
         steady = fixed_statistics(state.model, state.watch_mean, state.watch_var, prior=prior)
-        plain = not _by_batch(state) or (state.watch_trusted == "batch" and size(x) >= FULL)
+        enough = size(x) >= FULL or _many_classes(state) > 0  # then the method mixes statistics itself
+        plain = not _by_batch(state) or (state.watch_trusted == "batch" and enough)
         with nullcontext() if plain else steady, _source_parameters(state) if resting else nullcontext():
             logits: Tensor = state.model(x) if resting else self.method.predict(state, x)
         return logits
@@ -241,7 +242,7 @@ class Watched:
 def _by_batch(state: Any) -> bool:
     """Whether the model normalises by the statistics of each batch, and by nothing else."""
     hooks = [mixing_of(layer) for layer in batch_norms(state.model, running=True)]
-    return any(hook is not None and not hook.always for hook in hooks)
+    return any(hook is not None and (hook.classes is not None or not hook.always) for hook in hooks)
 
 
 def _who(state: Any) -> str:
@@ -259,6 +260,12 @@ def _together(state: Any, by_source: Tensor, by_method: Tensor) -> Tensor:
     share = (batch + 1e-6) / (source + batch + 2e-6)  # never 0 or 1: a class that is ruled out stays so
     trusted = agreement(by_method, by_source) >= same - APART
     return torch.where(trusted, share * by_source + (1 - share) * by_method, by_source)
+
+
+def _many_classes(state: Any) -> int:
+    """Give the number of classes where the method mixes statistics because of it, else 0."""
+    hooks = filter(None, map(mixing_of, batch_norms(state.model)))
+    return max((hook.classes or 0 for hook in hooks), default=0)
 
 
 def _gather(state: Any, x: Tensor, answer: Tensor) -> int:
