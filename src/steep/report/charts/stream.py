@@ -18,6 +18,9 @@ _LINES = {
     "loss": ("loss", AMBER),
     "entropy": ("entropy", GREEN),
     "disagreement": ("unlike the source model", REAL),
+    "gain": ("estimated gain", BLUE),
+    "gain_low": ("at least", GREY),
+    "gain_high": ("at most", GREY),
 }
 _DASHES = [[1, 0], [6, 3], [2, 2]]
 _CLASSES = {"classes": "answered class", "source_classes": "source model's answer"}
@@ -50,11 +53,11 @@ def _tables(parts: Parts) -> dict[str, Rows]:
 
 
 def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
-    """Panels over the batches: energies, entropy, where the source model is known how often it disagrees, classes."""
+    """Panels over the batches: energies, entropy, classes; where the source model is known, disagreement and gain."""
     alt, every, events = altair(), parts["batch"], tables["events"]
     span = alt.Scale(domain=[1, max(row["batch"] for row in every) + 1], nice=False)
 
-    def lines(names: tuple[str, ...], title: str, height: int) -> Any:
+    def lines(names: tuple[str, ...], title: str, height: int, *, zero: bool = False) -> Any:
         colours = dict(_LINES[name] for name in names)
         group = [row for row in tables["numbers"] if row["of"] in colours]
         domain = [kind for kind in colours if any(row["of"] == kind for row in group)]
@@ -65,7 +68,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
                 {"strokeWidth": 1.8},
                 "of:N, batch:Q, batch_end:Q, value:Q .4g",
                 x=alt.X("batch:Q", title=None, scale=span).axis(labels=False, grid=False),
-                y=alt.Y("value:Q", title=title).scale(zero=False),
+                y=alt.Y("value:Q", title=title).scale(zero=zero),
                 color=alt.Color("of:N", title=None).scale(domain=domain, range=[colours[kind] for kind in domain]),
                 strokeDash=alt.StrokeDash("of:N", title=None).scale(domain=domain, range=_DASHES[: len(domain)]),
             )
@@ -86,11 +89,12 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
             color=alt.Color("share_percent:Q", title="share (%)").scale(scheme="viridis", domainMin=0),
         ).properties(width=330, height=min(240, max(90, 12 * len(every[0]["classes"]))))
 
-    known = any(finite(row, "disagreement") for row in every)
+    known, gain = (any(finite(row, name) for row in every) for name in ("disagreement", "gain"))
     panels = [
         lines(("energy_before", "energy_after", "energy_samples"), "energy (nats)", 140),
         lines(("entropy", "loss"), "entropy, loss (nats)", 110),
         *([lines(("disagreement",), "share of images", 70)] if known else []),
+        *([lines(("gain", "gain_low", "gain_high"), "gain (points)", 90, zero=True)] if gain else []),
         *(heat(name) for name in (_CLASSES if known else ["classes"])),
     ]
     images, undone = sum(row["n"] for row in every), every[-1]["undone"]
@@ -100,6 +104,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
         "One run, batch by batch",
         [
             f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone",
+            "gain: over the source model, estimated without labels, 90 %" if gain else "",
             dashed if events else "",
         ],
         "Over batches: energy of test images and samples, entropy, loss; a heat map of answered classes.",
