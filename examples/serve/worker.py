@@ -39,6 +39,7 @@ class Settings:
     state: str = "serve-state.safetensors"
     save_every: int = 20  # batches; so many at most are lost if the process is killed
     compare_every: int = 10  # batches, of which one is answered by the source model too
+    view: str = "mirror"  # or "shift", where a mirror changes the class
     most_bytes: int = 10_000_000  # of a picture
 
     @classmethod
@@ -105,8 +106,7 @@ class Worker(threading.Thread):
             pixels = np.stack([question.pixels for question in batch])
             x = torch.from_numpy(pixels).to(self.settings.device).permute(0, 3, 1, 2) / 255
             if self.batches % self.settings.compare_every == 0:
-                with torch.no_grad():
-                    self.monitor.reference(self.source(x))
+                self.monitor.compare(self.source, x, self.settings.view)
             probabilities, labels = self.adapter(x).softmax(dim=1).max(dim=1)
         except Exception as error:
             for question in batch:

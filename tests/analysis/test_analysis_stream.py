@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 import steep
 from nets import images, net
+from steep import cli
 from steep.analysis import stream
 from steep.analysis.stream import Recorder, read
 from steep.cli import follow
@@ -104,6 +105,35 @@ def test_the_source_model_stands_beside_where_it_was_asked(tmp_path: Path) -> No
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(follow.view(rows, tmp_path))
     assert "the same, source model" in console.export_text()
+
+
+def test_the_estimated_gain_is_in_the_lines_the_view_and_the_pages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, source, batches = tmp_path / "run.jsonl", net().eval(), [images(20, seed) for seed in range(12)]
+    with Recorder(path) as record:
+        adapter = steep.adapt(net(), "tent", lr=0.1, callbacks=[record])
+        for number, x in enumerate(batches):
+            if number % 2 == 0:
+                record.compare(source, x)
+            adapter(x)
+    rows = read(path)
+    known = [row["batch"] for row in rows if row["gain"] is not None]
+    assert known == [7, 9, 11]  # enough images have been compared, and only where the source model was asked
+    assert [row["disagreement"] is not None for row in rows] == [True, False] * 6
+    last = stream.estimate(rows)
+    assert last is not None
+    assert last == tuple(rows[10][name] for name in stream.GAIN)
+    assert stream.estimate(rows[:6]) is None
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(follow.view(rows, path))
+    shown = console.export_text()
+    assert "estimated gain, points" in shown
+    assert last.sentence in shown
+    assert cli.main(["analyze", "stream", str(path), "--out", str(tmp_path / "out"), "--format", "json"]) == 0
+    assert last.sentence in capsys.readouterr().out
+    drawn = json.loads((tmp_path / "out" / "rows.jsonl").read_text().splitlines()[10])
+    assert drawn["gain_low"] == pytest.approx(last.low)
 
 
 @pytest.mark.filterwarnings("ignore:step undone")

@@ -36,16 +36,16 @@ COUNTS = {
     "digits-label-shift": 14,
     "digits-mixed": 7,
     "gradual": 15,
-    "imagenet-c-lite0": 744,  # (15 × 2 + clean) × 24 methods
-    "imagenet-c-resnet50": 255,  # 15 × 17 methods
-    "imagenet-c-vit": 195,  # 15 × 13 methods
+    "imagenet-c-lite0": 775,  # (15 × 2 + clean) × 25 methods
+    "imagenet-c-resnet50": 270,  # 15 × 18 methods
+    "imagenet-c-vit": 210,  # 15 × 14 methods
     "label-shift": 225,
     "leaderboard": 555,  # 15 × (31 lines + 6 tuned)
     "leaderboard-cifar100": 555,
     "mixed": 15,
-    "office-caltech-lite0": 288,  # 12 pairs × 24 methods
+    "office-caltech-lite0": 300,  # 12 pairs × 25 methods
     "pacs-128": 132,  # 12 pairs × 11 methods
-    "pacs-lite0": 288,
+    "pacs-lite0": 300,
     "table-1-cifar10": 1140,  # (15 × 5 + clean) × 15
     "table-1-cifar100": 1140,
     "table-1-tiny-imagenet": 1140,

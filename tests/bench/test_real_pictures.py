@@ -15,6 +15,7 @@ from PIL import Image
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import steep
 from benchmarks import real_pictures
 from steep.bench.rows import packed, read
 from steep.data.known import data_set
@@ -89,13 +90,17 @@ def test_domains_are_fine_tuned_and_every_pair_is_run(tmp_path):
 @pytest.mark.usefixtures("lite")
 def test_speed_is_measured_beside_tent(tmp_path, monkeypatch):
     monkeypatch.setattr(real_pictures, "resnet50", real_pictures._lite0)
-    monkeypatch.setattr(real_pictures, "SPEED", {"tent": [{}], "energy": [{}]})
+    assert "auto" in real_pictures.SPEED
+    monkeypatch.setattr(real_pictures, "SPEED", {"tent": [{}], "auto": [{}]})
+    guards, adapt = [], steep.adapt
+    monkeypatch.setattr(steep, "adapt", lambda *a, **how: guards.append(how["guard"]) or adapt(*a, **how))
     words = ["speed", "--out", str(tmp_path), "--device", "cpu", "--batches", "4", "--side", "32", "--seconds", "0"]
     real_pictures.main(words)
     rows = [json.loads(line) for line in (tmp_path / "speed-224.jsonl").read_text().splitlines()]
     assert [(r["model"], r["method"]) for r in rows] == [
-        (model, method) for model in ("efficientnet-lite0", "resnet-50") for method in ("tent", "energy")
+        (model, method) for model in ("efficientnet-lite0", "resnet-50") for method in ("tent", "auto")
     ]
+    assert guards == [row["guard"] for row in rows] == ["skip"] * 4  # no look at the source model is timed
     for row in rows:
         assert row["images_per_s"] == pytest.approx(4000 / row["ms"], rel=0.01)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from PIL import Image
 import steep
 from steep import cli
 from steep.models import checkpoints
+from steep.predicting import batch_size
 
 
 @pytest.fixture(scope="module")
@@ -65,22 +67,41 @@ def test_labels_from_a_table(tmp_path, weights, capsys) -> None:
     assert "expected lines such as some.npy[0],a" in err.replace("\n", " ")
 
 
+def test_the_batch_is_chosen_by_memory_and_a_model_without_a_size_is_told_of(
+    tmp_path, weights, capsys, monkeypatch
+) -> None:
+    command = ["compare", "--model", "wrn-10-1", "--weights", weights, "--images", pictures(tmp_path)]
+    command += ["--methods", "tent"]
+    monkeypatch.setitem(steep.adapt.__kwdefaults__, "guard", "recover")  # small batches wait, and are counted
+    said = run(capsys, *command)
+    assert "of 1 batches" in said[1]
+    assert "16 × 16" in said[2]
+    monkeypatch.setattr(batch_size, "_free_memory", lambda device: 0)
+    said = run(capsys, *command, "--size", 8)
+    assert "of 24 batches" in said[1]
+    assert "pictures stay as they are" not in said[2]
+    assert "of 3 batches" in run(capsys, *command, "--size", 8, "--batch-size", 8)[1]
+
+
 @pytest.mark.slow
 def test_from_nothing_to_a_verdict_with_one_command(tmp_path) -> None:
-    """A stranger's folder of pictures and a Hugging Face model, in a process of its own."""
+    """A stranger's folder of photographs and a Hugging Face ResNet-18, in a process of its own."""
     transformers = pytest.importorskip("transformers")
     config = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_labels=3, image_size=32
+        embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", num_labels=1000
     )
     transformers.ResNetForImageClassification(config).save_pretrained(tmp_path / "model")
-    folder = tmp_path / "photos"
+    about = {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 224}, "crop_pct": 0.875}
+    (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(about))
+    folder, draw = tmp_path / "photos", np.random.default_rng(0)
     folder.mkdir()
-    for file in pictures(tmp_path / "sorted", side=40).rglob("*.png"):
-        file.rename(folder / file.name)
+    for number in range(100):
+        coarse = Image.fromarray(draw.integers(0, 256, (9, 12, 3), np.uint8))
+        coarse.resize((400 + number, 300 + 2 * number), Image.Resampling.BICUBIC).save(folder / f"{number}.jpg")
     words = [sys.executable, "-m", "steep", "compare", "--model", f"hf:{tmp_path / 'model'}", "--images", str(folder)]
     start = time.monotonic()
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     assert time.monotonic() - start < 120
     *_, verdict = done.stdout.strip().splitlines()
     assert verdict.startswith(("Adapt with", "Do not adapt", "Keep the model"))
-    assert "24 images, estimated without labels" in done.stdout
+    assert "100 images, estimated without labels" in done.stdout

@@ -43,8 +43,8 @@ def recorded(adapter: steep.Adapter) -> int:
 @pytest.mark.parametrize("method", steep.METHODS)
 def test_a_graph_repeats_the_step(method, options):
     """Bit for bit, random numbers included, over full batches, a smaller one and a full one again."""
-    by_hand = adapter_for(method, **options)
-    graph = adapter_for(method, graph=True, **options)
+    by_hand = adapter_for(method, deterministic=True, **options)
+    graph = adapter_for(method, graph=True, deterministic=True, **options)
     kept = []
     with warnings.catch_warnings():
         warnings.simplefilter("error", SteepWarning)
@@ -56,7 +56,13 @@ def test_a_graph_repeats_the_step(method, options):
             assert graph.last.energy_before == pytest.approx(by_hand.last.energy_before, rel=1e-5)
             kept.append((ours, theirs))
     answered_after = graph.predict == "after" and graph.raw.steps[-1].moved
-    assert recorded(graph) == (1 + answered_after if graph.method.repeats(graph._state, x) else 0)
+    works = 1 + answered_after if graph.method.repeats(graph._state, x) else 0
+    if options == {"guard": "recover"}:  # a method that is lost on such images rests, and has nothing to record
+        works *= graph._state.watch_rests == 0
+    if options == {"episodic": True}:  # a reset may give a state other tensors, which no recording outlives
+        assert recorded(graph) <= works
+    else:
+        assert recorded(graph) == works
     for ours, theirs in kept:  # an answer is the caller's: no later replay writes to it
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
@@ -95,9 +101,12 @@ def test_a_batch_cut_off_after_its_replays_leaves_no_trace(method, options, monk
     """The snapshot lies in the memory of the recording, chains that were overwritten too."""
     make = lambda: adapter_for(method, graph=True, deterministic=True, predict="after", **options)  # noqa: E731
     adapter, twin = make(), make()
-    for s in range(5):
-        adapter(images(seed=s))
-        twin(images(seed=s))
+    # the default guard learns from fifty images on, and looks at the first batches and at every eighth by hand
+    some = lambda s: images(100, seed=s)  # noqa: E731
+    begun = 13
+    for s in range(begun):
+        adapter(some(s))
+        twin(some(s))
     assert recorded(adapter) == 2
     before, report = adapter.state_dict(), adapter.last
     predict = runner.Runner._predict
@@ -109,10 +118,10 @@ def test_a_batch_cut_off_after_its_replays_leaves_no_trace(method, options, monk
     with monkeypatch.context() as patch:
         patch.setattr(runner.Runner, "_predict", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            adapter(images(seed=9))
+            adapter(some(99))
     assert identical(adapter.state_dict(), before)
     assert adapter.last == report
-    assert all(torch.equal(adapter(images(seed=s)), twin(images(seed=s))) for s in range(5, 8))
+    assert all(torch.equal(adapter(some(s)), twin(some(s))) for s in range(begun, begun + 3))
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -11,6 +11,7 @@ from torch import nn
 
 import steep
 from nets import images, net
+from steep.core.run import precision as precision_module
 from steep.core.run.precision import _pays_on_this_cpu
 from steep.errors import InputError
 
@@ -74,6 +75,24 @@ def test_choosing_a_precision_draws_nothing_from_the_callers_random_stream(monke
     assert _pays_on_this_cpu.cache_info().misses == 1
     assert torch.equal(torch.get_rng_state(), before)
     _pays_on_this_cpu.cache_clear()  # what was measured here is not this processor's answer
+
+
+def test_other_work_on_the_machine_does_not_decide(monkeypatch):
+    """One thread is measured: of several one may wait for a processor, and all wait for it."""
+    threads, before = [], torch.get_num_threads()
+
+    def convolve(*_, **__):
+        threads.append(torch.get_num_threads())
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setattr(precision_module, "conv2d", convolve)
+    torch.set_num_threads(2)
+    try:
+        _pays_on_this_cpu.__wrapped__()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(threads) == {1}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -10,6 +10,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from steep.data import ImageSet, load, write
+from steep.data.picture_files import from_list
 from steep.errors import DataError, InputError
 
 WNIDS = [f"n{10_000_000 + 37 * number:08}" for number in range(1_000)]  # sorted: number = place
@@ -92,6 +93,22 @@ def test_a_list_of_paths_and_labels(root: Path, lines: str) -> None:
     (root / "val.txt").write_text("b.JPEG\n")
     with pytest.raises(DataError, match="a path and a label"):
         load("imagenet", root=root)
+
+
+@pytest.mark.parametrize("between", [" ", ",", ", ", " , ", "\t"])
+def test_a_comma_or_a_space_stands_before_the_label(tmp_path: Path, between: str) -> None:
+    names = ["a.JPEG", "sub dir/b c.JPEG", "one, two,3 4.JPEG", "x 1,5.JPEG"]
+    file = tmp_path / "list.txt"
+    file.write_text("".join(f"{name}{between}{label}\n" for label, name in enumerate(names)))
+    assert from_list(file, tmp_path) == ([tmp_path / name for name in names], ["0", "1", "2", "3"])
+
+
+@pytest.mark.parametrize("line", ["a.JPEG", "a.JPEG,", "a.JPEG,,7", ",7", "a.JPEG, ,7", ", 7"])
+def test_a_line_without_one_reading_is_refused_and_shown(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "list.txt"
+    file.write_text(f"b.JPEG 3\n{line}\n")
+    with pytest.raises(DataError, match=f"a path and a label.*{line}"):
+        from_list(file, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["imagenet-r", "imagenet-a"])

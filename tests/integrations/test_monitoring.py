@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,27 @@ def test_disagreement_counts_where_the_source_answered():
     assert differ > 10
     assert (read["steep_compared_total", ""], read["steep_disagreed_total", ""]) == (20, differ)
     assert monitor.numbers()["source_disagreement"] == pytest.approx(differ / 20)
+
+
+def test_the_gain_is_told_where_the_source_model_was_asked(tmp_path):
+    path, source = tmp_path / "monitor.jsonl", net().eval()
+    monitor = Monitor(path=path, seconds=0)
+    adapter = steep.adapt(net(), "tent", lr=0.1, callbacks=[monitor])
+    assert monitor.numbers()["estimated_gain"] is None
+    assert not {name for name, _ in samples(monitor) if "gain" in name}
+    for seed in range(5):
+        monitor.compare(source, images(20, seed))
+        adapter(images(20, seed))
+    gain, read = monitor.numbers()["estimated_gain"], samples(monitor)
+    for name in ("gain", "low", "high"):
+        assert read["steep_estimated_gain_points", name] == pytest.approx(gain[name])
+    assert gain["verdict"] in ("helping", "harming", "cannot tell")
+    assert -100 <= gain["low"] <= gain["gain"] <= gain["high"] <= 100
+    assert read["steep_compared_total", ""] == 100
+    assert json.loads(path.read_text().splitlines()[-1])["estimated_gain"] == gain
+    adapter(images(20))  # without the source model
+    assert monitor.numbers()["estimated_gain"] == gain
+    assert samples(monitor)["steep_compared_total", ""] == 100
 
 
 def test_few_classes_have_a_name_and_any_name_can_be_read():
@@ -153,14 +175,17 @@ def test_a_batch_reads_nothing_from_the_device(monkeypatch: pytest.MonkeyPatch):
 def test_on_a_gpu_a_batch_never_waits():
     monitor = Monitor()
     adapter = steep.adapt(net(), "tent", device="cuda", callbacks=[monitor])
-    logits = adapter(images(20))
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        monitor.reference(logits)
-        monitor(adapter, logits)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert (monitor.numbers()["batches"], monitor.numbers()["disagreed"]) == (2, 0)
+    monitor.compare(net().eval().cuda(), images(20).cuda())
+    logits, before = adapter(images(20)), monitor.numbers()  # this one does
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch calls this mode a prototype
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            monitor.reference(logits)
+            monitor(adapter, logits)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert (monitor.numbers()["batches"], monitor.numbers()["disagreed"]) == (2, before["disagreed"])
 
 
 def test_json_lines(tmp_path):

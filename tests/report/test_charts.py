@@ -300,6 +300,17 @@ def test_a_stream_with_the_source_model_beside_has_two_more_panels() -> None:
     )
 
 
+def test_an_estimated_gain_has_a_panel_with_its_interval() -> None:
+    rows = [dict(each) for each in stream(20)]
+    for each in rows[::10]:
+        each |= {"gain": 2.0, "gain_low": -1.0, "gain_high": 5.0}
+    tables, panels = TABLES["stream"](rows), CHARTS["stream"](rows).to_dict()["vconcat"]
+    drawn = {kind: [r["value"] for r in tables["numbers"] if r["of"] == kind] for kind in ("at least", "at most")}
+    assert drawn == {"at least": [-1, -1], "at most": [5, 5]}
+    assert len(panels) == len(CHARTS["stream"](stream(20)).to_dict()["vconcat"]) + 1
+    assert any("gain (points)" in json.dumps(panel) for panel in panels)
+
+
 def test_batches_that_wait_for_more_images_are_no_events() -> None:
     rows = [{**each, "skipped": "waiting", "waiting": True} for each in stream(5)] + stream(8)[5:]
     assert [r["batch"] for r in TABLES["stream"](rows)["events"]] == [8]

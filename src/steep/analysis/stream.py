@@ -15,7 +15,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from torch import Tensor
 from steep import provenance
 from steep.analysis.cells import VERSION
 from steep.bench.rows import Row, encode
+from steep.comparing import Estimate, RunningGain
 from steep.core.adapter import Adapter
 from steep.core.losses import energy, entropy
 from steep.core.run.runner import REASONS
@@ -35,13 +36,15 @@ from steep.errors import DataError, InputError
 from steep.files import explained, make_folder, read_bytes
 
 NUMBERS = ("energy_before", "energy_after", "energy_samples", "loss", "entropy", "used", "undone", "disagreement")
+GAIN = ("gain", "gain_low", "gain_high")  # over the source model, of late, estimated in points
 
 
 class Recorder:
     """A callback that appends a line for each batch, without making the device wait for it.
 
     What a batch did is kept as one small tensor on the device. Every `every` batches, or `seconds` after the last time,
-    all of them are read at once and written. Close it, or leave its `with`, to write the rest.
+    all of them are read at once and written. Close it, or leave its `with`, to write the rest. A batch that `compare`
+    was called for does wait.
 
     >>> import tempfile, steep
     >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
@@ -60,6 +63,7 @@ class Recorder:
         self.batches = 0
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
         self._source: Tensor | None = None
+        self._gain = RunningGain()
         self._begun = self._flushed = time.monotonic()
         with explained(self.path):
             make_folder(self.path.parent)
@@ -68,6 +72,13 @@ class Recorder:
     def reference(self, logits: Tensor) -> None:
         """Take the source model's logits of the next batch, to set them beside the adapted model's."""
         self._source = logits.detach()
+
+    def compare(self, source: Callable[[Tensor], Tensor], x: Tensor, view: str = "mirror") -> None:
+        """Let the source model answer the batch that comes next: as `reference`, and it estimates what adapting gains.
+
+        That costs two forward passes of the source model and one of the adapted one. `view` as in `steep.compare`.
+        """
+        self.reference(self._gain.ask(source, x, view))
 
     @torch.no_grad()
     def __call__(self, adapter: Adapter, logits: Tensor) -> None:
@@ -78,6 +89,9 @@ class Recorder:
             self._write(encode(self._start(adapter)))
         self.batches += 1
         about = {"batch": self.batches, "n": len(logits), "seconds": round(now - self._begun, 3), **_note(adapter)}
+        about |= dict.fromkeys(GAIN)
+        if self._gain.take(adapter, logits) and (gain := self._gain.read()) is not None:
+            about |= dict(zip(GAIN, gain, strict=True))
         self._pending.append((about, _numbers(adapter, logits, self._source)))
         self._source = None
         if len(self._pending) >= self.every or now - self._flushed >= self.seconds:
@@ -187,6 +201,12 @@ def _line(about: dict[str, Any], values: Sequence[float]) -> Row:
         "classes": [int(count) for count in classes[: len(classes) // 2]],
         "source_classes": [int(count) for count in classes[len(classes) // 2 :]] if known else None,
     }
+
+
+def estimate(rows: Sequence[Row]) -> Estimate | None:
+    """Give the last gain over the source model that a record holds."""
+    known = (row for row in reversed(rows) if row.get("gain") is not None)
+    return next((Estimate(*(row[name] for name in GAIN)) for row in known), None)
 
 
 def read(path: str | os.PathLike[str]) -> list[Row]:

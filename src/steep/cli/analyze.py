@@ -140,6 +140,8 @@ def _stream(file: Path | None, folder: Path, forms: Sequence[str], follow: bool)
         raise InputError(f"--out: {folder} holds the recorded file itself. Choose another folder")
     last = rows[-1]
     typer.echo(f"{last['label']}: {last['batch']} batches, {last['undone']} steps undone by the guard")
+    if (gain := stream.estimate(rows)) is not None:
+        typer.echo(gain.sentence)
     _write(rows, folder, forms)
 
 

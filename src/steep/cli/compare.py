@@ -30,6 +30,7 @@ from steep.data import to_device
 from steep.errors import DataError, InputError
 from steep.methods import SOURCE, adapt, find
 from steep.predicting import LoadedModel, Pictures, load_model, open_pictures
+from steep.predicting.batch_size import fitting_pictures
 
 
 def compare(
@@ -42,7 +43,9 @@ def compare(
     weights: Annotated[str | None, typer.Option(help="A file, or weights that come with steep.")] = None,
     pretrained: Pretrained = False,
     size: Size = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures adapted on at a time.")] = 200,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Pictures adapted on at a time (default: by memory).")
+    ] = None,
     mean: Mean = None,
     std: Std = None,
     classes: Classes = None,
@@ -65,18 +68,25 @@ def compare(
     names, means, stds = class_names(classes), comma_numbers("--mean", mean), comma_numbers("--std", std)
     loaded = load_model(model, weights=weights, pretrained=pretrained, classes=names, mean=means, std=stds)
     order, unreadable = pictures.order(shuffle, seed), dict[int, str]()
+    screen, side, source = console(), size or loaded.size, adapt(loaded.model, SOURCE, device=place)
+    count = batch_size or fitting_pictures(source, pictures, side, loaded.channels)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         truth: list[int] = []
-        for numbers, pixels in pictures.batches(order, size or loaded.size, loaded.channels, batch_size, unreadable):
+        for numbers, pixels in pictures.batches(order, side, loaded.channels, count, unreadable):
             x = to_device(pixels, place)
             if not truth:  # only now is it known how many classes the model has
-                truth = _labels(loaded, pictures, labels, adapt(loaded.model, SOURCE, device=place)(x[:1]).shape[1])
+                truth = _labels(loaded, pictures, labels, source(x[:1]).shape[1])
+                if side is None:
+                    screen.print(
+                        f"the model does not say which size it takes: pictures stay as they are, {x.shape[3]} × "
+                        f"{x.shape[2]}. --size 224 brings them to one",
+                        style="yellow",
+                    )
             yield x, torch.tensor([truth[number] for number in numbers])
         if not truth:
             raise DataError(f"none of the {len(pictures)} pictures can be read: {next(iter(unreadable.values()))}")
 
-    screen = console()
     with progress_bar(screen) as bar:
         progress = lambda done: bar("pictures", done, len(pictures))  # noqa: E731
         result = run(

@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from steep.analysis.stream import read
+from steep.analysis.stream import estimate, read
+from steep.metrics.differences import signed
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SHOWN = 48  # batches in a line, and classes in the histogram
@@ -55,6 +56,9 @@ def view(rows: Sequence[dict[str, Any]], path: Path) -> RenderableType:
         values = [row.get(name) for row in recent]
         if any(value is not None for value in values):
             table.add_row(title, "–" if values[-1] is None else f"{values[-1]:.3f}", spark(values))
+    gain = estimate(rows)
+    if gain is not None:
+        table.add_row("estimated gain, points", signed(gain.gain, 1), spark([row.get("gain") for row in recent]))
     for name, title in (("classes", "classes 0, 1, 2, …"), ("source_classes", "the same, source model")):
         counts = [sum(column) for column in zip(*(row[name] for row in recent if row.get(name)), strict=True)]
         if 0 < len(counts) <= _SHOWN:
@@ -65,7 +69,8 @@ def view(rows: Sequence[dict[str, Any]], path: Path) -> RenderableType:
         f"{images / last['seconds']:,.0f} images/s, {last['undone']} steps undone" if last["seconds"] else "starting"
     )
     events = [f"batch {row['batch']}: {row['skipped'] or row['note']}" for row in rows if row["skipped"] or row["note"]]
-    return Group(Text(head, style="bold"), table, *(Text(event, style="yellow") for event in events[-5:]))
+    lines = [Text(head, style="bold"), *([Text(gain.sentence)] if gain else [])]
+    return Group(*lines, table, *(Text(event, style="yellow") for event in events[-5:]))
 
 
 def spark(values: Sequence[float | None], least: float | None = None) -> str:

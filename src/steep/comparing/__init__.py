@@ -2,5 +2,6 @@
 
 from steep.comparing.compare import Comparison, Row, compare
 from steep.comparing.estimate import Estimate, Signs, estimated_gain
+from steep.comparing.running import RunningGain
 
-__all__ = ["Comparison", "Estimate", "Row", "Signs", "compare", "estimated_gain"]
+__all__ = ["Comparison", "Estimate", "Row", "RunningGain", "Signs", "compare", "estimated_gain"]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from steep.core.answers import agreement, uncertainty, variety
 from steep.core.losses import widen
+from steep.metrics.differences import signed
 
 SIGNS = ("doubt", "steadiness", "variety", "batch_variety")
 HELPING, HARMING, UNSURE = "helping", "harming", "cannot tell"
@@ -35,18 +36,19 @@ class Signs:
     """
 
     def __init__(self) -> None:
-        self.images = 0
+        self.images: float = 0
         self._sums: Tensor | float = 0.0  # of doubt, steadiness and variety of a batch, on the device
         self._shares: Tensor | float = 0.0  # of each class in the answers, added up
 
     @torch.no_grad()
-    def add(self, logits: Tensor, view: Tensor) -> None:
-        """Take in the answers to a batch and to another view of the same images."""
+    def add(self, logits: Tensor, view: Tensor, keep: float = 1) -> None:
+        """Take in the answers to a batch and to another view of the same images; what came before counts `keep`."""
         n = len(logits)
         now = torch.stack([uncertainty(logits), agreement(logits, view), variety(logits)])
-        self._sums = self._sums + n * now.double()
-        self._shares = self._shares + widen(logits).softmax(dim=1).double().sum(dim=0)
-        self.images += n
+        wide = torch.float32 if logits.device.type == "mps" else torch.float64  # mps has no float64
+        self._sums = keep * self._sums + n * now.to(wide)
+        self._shares = keep * self._shares + widen(logits).softmax(dim=1).to(wide).sum(dim=0)
+        self.images = keep * self.images + n
 
     def read(self) -> dict[str, float]:
         """Give the mean of each sign: entropies as a share of the largest there can be.
@@ -77,6 +79,17 @@ class Estimate(NamedTuple):
     def verdict(self) -> str:
         """Say whether the interval is above or below zero."""
         return HELPING if self.low > 0 else HARMING if self.high < 0 else UNSURE
+
+    @property
+    def sentence(self) -> str:
+        """Say it in words.
+
+        >>> Estimate(4.0, 1.0, 7.0).sentence
+        'adapting is helping: +4.0 points over the source model (estimated without labels, 90 %: +1.0 to +7.0)'
+        """
+        what = "cannot tell whether adapting helps" if self.verdict == UNSURE else f"adapting is {self.verdict}"
+        gain, low, high = (signed(value, 1) for value in self)
+        return f"{what}: {gain} points over the source model (estimated without labels, 90 %: {low} to {high})"
 
 
 @cache

@@ -95,11 +95,16 @@ def class_names(*folders: Path) -> tuple[str, ...]:
 
 
 def from_list(file: Path, folder: Path) -> tuple[list[Path], list[str]]:
-    """Read a list file, a path below `folder` and a label in each line: (paths, labels as they are written)."""
-    rows = [line.rsplit(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not rows or any(len(row) != 2 for row in rows):
-        raise DataError(f"{file}: expected a path and a label in each line, such as a.jpg 7")
-    return [folder / path for path, _ in rows], [label for _, label in rows]
+    """Read a list file, a path below `folder` and a label in each line: (paths, labels as they are written).
+
+    The label is the last word, after a space or a comma: what stands before it may hold spaces and commas itself.
+    """
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [re.fullmatch(r"(.*[^\s,])(?:\s*,\s*|\s+)([^\s,]+)", line) for line in lines]
+    if not rows or not all(rows):
+        wrong = f", got {next(line for line, row in zip(lines, rows, strict=True) if not row)!r}" if rows else ""
+        raise DataError(f"{file}: expected a path and a label in each line, such as a.jpg 7 or a.jpg,7{wrong}")
+    return [folder / row[1] for row in rows if row], [row[2] for row in rows if row]
 
 
 def from_class_folders(folder: Path, how: Transform = AS_IT_IS, classes: Sequence[str] = ()) -> Decoded:

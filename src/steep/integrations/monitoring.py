@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from steep.comparing.running import RunningGain
 from steep.core.adapter import Adapter
 from steep.core.losses import entropy
 from steep.integrations.loggers import append_line
@@ -26,6 +27,8 @@ COUNTERS = ("batches", "images", "compared", "disagreed", "undone_steps", "skipp
 class Monitor:
     """Adds up on the device what each batch did; only reading it, from any thread, waits for the device.
 
+    So does a batch that `compare` was called for.
+
     Args:
         classes: their names in order; numbers otherwise.
         top: so many classes, the commonest of late, have a share of their own; the rest is "other".
@@ -37,6 +40,7 @@ class Monitor:
     ) -> None:
         self.classes, self.top, self.path, self.seconds = tuple(classes), top, path, seconds
         self._source: Tensor | None = None
+        self._gain = RunningGain()
         # (SUMS + classes,) since the start; the same, the older the less; steps undone: one tuple, for other threads
         self._sums = torch.zeros(len(SUMS)), torch.zeros(len(SUMS)), torch.zeros(())
         self._skipped: dict[str, int] = {}  # by reason, where the host knows it
@@ -46,6 +50,14 @@ class Monitor:
     def reference(self, logits: Tensor) -> None:
         """Take the source model's logits of the next batch, to count where the two models disagree."""
         self._source = logits.detach()
+
+    def compare(self, source: Callable[[Tensor], Tensor], x: Tensor, view: str = "mirror") -> None:
+        """Let the source model answer the batch that comes next: as `reference`, and it estimates what adapting gains.
+
+        That costs two forward passes of the source model and one of the adapted one, so do it at one batch in ten or
+        so. `view` as in `steep.compare`.
+        """
+        self.reference(self._gain.ask(source, x, view))
 
     def took(self, seconds: float) -> None:
         """Take the time of one answer, by your clock; call it from the thread that adapts."""
@@ -72,12 +84,13 @@ class Monitor:
         now = torch.cat([torch.stack(sums), classes])
         total, recent, _ = self._sums if len(self._sums[0]) == len(now) else (0 * now, 0 * now, None)
         self._sums = total + now, recent * 0.5 ** (len(logits) / HALF_LIFE) + now, raw.undone
+        self._gain.take(adapter, logits)
         if self.path is not None and time.monotonic() - self._written >= self.seconds:
             self._written = time.monotonic()
             append_line(Path(self.path), self.numbers())
 
     def numbers(self) -> dict[str, Any]:
-        """Give plain data: counts since the start; entropy, disagreement and class shares of late."""
+        """Give plain data: counts since the start; entropy, disagreement, gain and class shares of late."""
         total, recent, (undone,) = (each.flatten().tolist() for each in self._sums)
         sums, late = dict(zip(SUMS, total, strict=False)), dict(zip(SUMS, recent, strict=False))
         skipped = self._skipped | {"step undone": int(sums.pop("undone")), "no image used": int(sums.pop("unused"))}
@@ -89,6 +102,7 @@ class Monitor:
             "guard_events": self._events.copy(),
             "entropy": late["entropy"] / late["answered"] if late["answered"] else None,
             "source_disagreement": late["disagreed"] / late["compared"] if late["compared"] else None,
+            "estimated_gain": self._gain.numbers(),
             "class_shares": self._shares(recent[len(SUMS) :]),
             "latency_s": self._latency_sum / sum(self._latency) if any(self._latency) else None,
         }
@@ -108,6 +122,8 @@ class Monitor:
         entropies = {"_sum": numbers["entropy_sum"], "_count": numbers["answered"]}
         text = "".join(_family(f"{name}_total", "counter", numbers[name], "reason") for name in COUNTERS)
         text += _family("class_share", "gauge", numbers["class_shares"], "class")
+        gain = {name: value for name, value in (numbers["estimated_gain"] or {}).items() if name != "verdict"}
+        text += _family("estimated_gain_points", "gauge", gain, "value")
         return text + _family("entropy_nats", "summary", entropies) + _family("latency_seconds", "histogram", latency)
 
 

@@ -8,9 +8,20 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from steep.core.adapter import Adapter
+from steep.predicting.pictures import Pictures
+
 MOST = 200  # as in the papers
 GRAPHS = 4  # of a batch that must fit: tent takes 1.2 of them, tea 2.3 (WRN-28-10, peak memory of the rows)
 ELSEWHERE = 4 << 30  # bytes taken for free on a system that does not say
+
+
+def fitting_pictures(source: Adapter, pictures: Pictures, size: int | None, channels: int) -> int:
+    """Do so for pictures that are brought to this size; where there is none, the first that can be read tells it."""
+    order = pictures.order(False, 0)
+    first = () if size else pictures.batches(order, size, channels, 1, {})
+    sides = next((pixels.shape[1:3] for _, pixels in first), (size or 1, size or 1))
+    return fitting(source.model, torch.zeros(1, channels, *sides, device=source.device))
 
 
 def fitting(model: nn.Module, x: Tensor) -> int:

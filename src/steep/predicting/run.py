@@ -23,7 +23,7 @@ from steep.methods import SOURCE, adapt, make
 from steep.metrics import Detection, detection
 from steep.models import loading
 from steep.models.loading import LoadedModel
-from steep.predicting.batch_size import fitting
+from steep.predicting.batch_size import fitting_pictures
 from steep.predicting.pictures import Pictures
 from steep.predicting.table import Row
 from steep.training.weights import weights_file
@@ -179,9 +179,7 @@ def predict(
     source = adapt(model, SOURCE, device=device)
     order = pictures.order(shuffle, seed)
     if batch_size is None:
-        first = () if size else pictures.batches(order, size, channels, 1, {})  # one is read if no size is known
-        sides = next((pixels.shape[1:3] for _, pixels in first), (size or 1, size or 1))
-        batch_size = fitting(source.model, torch.zeros(1, channels, *sides, device=source.device))
+        batch_size = fitting_pictures(source, pictures, size, channels)
     answers = Predictions(pictures, adapter, source, tuple(classes), batch_size)
     try:
         for numbers, pixels in pictures.batches(order, size, channels, batch_size, answers._unreadable):

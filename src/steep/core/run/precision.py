@@ -81,16 +81,20 @@ def _pays_on_this_cpu() -> bool:
     """Measure, once per process: processors without AMX or AVX512-BF16 emulate bfloat16, several times slower."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
-    seconds = {}
-    with torch.inference_mode():
-        for dtype in (torch.float32, torch.bfloat16):
-            # no layer: its weights would be drawn from the caller's random stream
-            shapes = (16, 64, 16, 16), (64, 64, 3, 3)
-            x, weight = (torch.ones(s, dtype=dtype).contiguous(memory_format=torch.channels_last) for s in shapes)
-            times = []
-            for _ in range(4):
-                start = time.perf_counter()
-                conv2d(x, weight, padding=1)
-                times.append(time.perf_counter() - start)
-            seconds[dtype] = min(times)
+    seconds, threads = {}, torch.get_num_threads()
+    torch.set_num_threads(1)  # of several one may wait for other work on the machine, and that would be measured
+    try:
+        with torch.inference_mode():
+            for dtype in (torch.float32, torch.bfloat16):
+                # no layer: its weights would be drawn from the caller's random stream
+                shapes = (16, 64, 16, 16), (64, 64, 3, 3)
+                x, weight = (torch.ones(s, dtype=dtype).contiguous(memory_format=torch.channels_last) for s in shapes)
+                times = []
+                for _ in range(4):
+                    start = time.perf_counter()
+                    conv2d(x, weight, padding=1)
+                    times.append(time.perf_counter() - start)
+                seconds[dtype] = min(times)
+    finally:
+        torch.set_num_threads(threads)
     return seconds[torch.bfloat16] < 0.9 * seconds[torch.float32]

@@ -18,6 +18,9 @@ _LINES = {
     "loss": ("loss", AMBER),
     "entropy": ("entropy", GREEN),
     "disagreement": ("unlike the source model", REAL),
+    "gain": ("estimated gain", BLUE),
+    "gain_low": ("at least", GREY),
+    "gain_high": ("at most", GREY),
 }
 _DASHES = [[1, 0], [6, 3], [2, 2]]
 _CLASSES = {"classes": "answered class", "source_classes": "source model's answer"}
@@ -50,7 +53,7 @@ def _tables(parts: Parts) -> dict[str, Rows]:
 
 
 def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
-    """Panels over the batches: energies, entropy, where the source model is known how often it disagrees, classes."""
+    """Panels over the batches: energies, entropy, classes; where the source model is known, disagreement and gain."""
     alt, every, events = altair(), parts["batch"], tables["events"]
     span = alt.Scale(domain=[1, max(row["batch"] for row in every) + 1], nice=False)
 
@@ -86,11 +89,12 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
             color=alt.Color("share_percent:Q", title="share (%)").scale(scheme="viridis", domainMin=0),
         ).properties(width=330, height=min(240, max(90, 12 * len(every[0]["classes"]))))
 
-    known = any(finite(row, "disagreement") for row in every)
+    known, gain = (any(finite(row, name) for row in every) for name in ("disagreement", "gain"))
     panels = [
         lines(("energy_before", "energy_after", "energy_samples"), "energy (nats)", 140, zero=False),
         lines(("entropy", "loss"), "entropy, loss (nats)", 110),
         *([lines(("disagreement",), "share of images", 70)] if known else []),
+        *([lines(("gain", "gain_low", "gain_high"), "gain (points)", 90)] if gain else []),
         *(heat(name) for name in (_CLASSES if known else ["classes"])),
     ]
     images, undone = sum(row["n"] for row in every), every[-1]["undone"]
@@ -101,6 +105,7 @@ def _chart(parts: Parts, tables: dict[str, Rows]) -> Drawing:
         [
             f"method: {every[0].get('label', '')}; {len(every):,} batches, {images:,} images; {undone} steps undone",
             cut("energy"),
+            "gain: over the source model, estimated without labels, 90 %" if gain else "",
             dashed if events else "",
         ],
         "Over batches: energy of test images and samples, entropy, loss; a heat map of answered classes.",
