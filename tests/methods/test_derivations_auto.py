@@ -9,9 +9,9 @@ from torch import nn
 
 import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
+from steep.core.answers import variety_of
 from steep.errors import NothingToAdaptError
 from steep.methods import auto
-from steep.methods.infuse import variety_of
 from test_derivations_infuse import HYPER, LR, PULL, loss_by_hand
 
 
@@ -92,7 +92,7 @@ def test_it_looks_at_mirrors_again_when_the_stream_has_changed(monkeypatch):
     for k in range(48):  # what it has seen is forgotten by and by
         x = halves(3)
         adapter(x if k < 8 else x + x.flip(3) + 0.01 * x)  # now both halves are bright, and hardly an answer is sure
-    assert views[5:8] == [1] * 3  # after a trial forward and four looks
+    assert views[6:9] == [1] * 3  # after a trial forward, one image that tells the number of classes, and four looks
     assert views[-1] == 2
 
 

@@ -8,9 +8,8 @@ import torch
 
 import steep
 from reference import NORM, Adam, Hand, assert_close, assert_params, energy, make_images, make_net, only, softmax
-from steep.core.answers import for_uneven_classes
+from steep.core.answers import for_uneven_classes, variety_of
 from steep.core.statistics import fixed_statistics, remembered, source_statistics
-from steep.methods.infuse import variety_of
 
 LR, PULL, C, D = 0.02, 0.1, 0.7, 2.0
 STREAM = [make_images(seed) for seed in range(4)]

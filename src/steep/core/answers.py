@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,14 @@ def variety(logits: Tensor) -> Tensor:
     """Entropy of the mean answer to a batch: log K where all classes are answered alike, 0 where one class is."""
     shares = mean(widen(logits).softmax(dim=1))
     return -(shares * shares.clamp_min(1e-12).log()).sum()  # a class that is ruled out adds 0, and has no gradient
+
+
+def variety_of(images: int, classes: int) -> float:
+    """Say how much variety so few images show although all classes are equally frequent, in nats.
+
+    The expected sum of the squared class shares is 1 / K + (1 − 1 / K) / B; this is the entropy with that sum.
+    """
+    return math.log(classes / (1 + (classes - 1) / images))
 
 
 def confidence(logits: Tensor) -> Tensor:

@@ -73,6 +73,7 @@ class State:
     """
 
     model: Classifier
+    meet: ClassVar[Any] = None  # a method that learns from the first images what must be known before any step
 
     def _parts(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -96,6 +97,9 @@ class State:
                 check_field(name, value, saved[name])
             elif saved[name] is not None and saved[name] != []:  # made at the first batch; a list may be of any length
                 check_field(name, initial[name], saved[name])
+
+    def meet(self, x: Tensor) -> None:
+        """Learn from images what must be known before the first step or answer."""
 
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:

@@ -26,14 +26,12 @@ class MixingState(DescentState):
         super().restore(saved)
         mix_for_classes(self.model, self.classes)
 
-    def answer(self, images: Tensor) -> Tensor:
-        """Forward; the first one tells how many classes there are, and is done again where these are many."""
-        logits: Tensor = self.model(images)
+    def meet(self, x: Tensor) -> None:  # type: ignore[override]
+        """Count the classes, before the first batch, and normalise as these ask for."""
         if self.classes == 0:
-            self.classes = logits.shape[1]
-            if mix_for_classes(self.model, self.classes):
-                logits = self.model(images)
-        return logits
+            with torch.no_grad():
+                self.classes = self.model(x[:1]).shape[1]
+            mix_for_classes(self.model, self.classes)
 
 
 def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:

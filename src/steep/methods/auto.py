@@ -61,7 +61,7 @@ class Auto(Method[AutoState]):
         if not state.origin:
             return Step(self.predict(state, x), used=0, moved=False, note="no layer to adapt: the source model answers")
         looks, state.steps = not self.repeats(state, x), state.steps + 1
-        logits = state.answer(with_mirror(x, looks or state.mirrored))  # (B or 2B, K)
+        logits = state.model(with_mirror(x, looks or state.mirrored))  # (B or 2B, K)
         note = self._look(state, *logits.detach().chunk(2)) if looks else None
         views = 1 + state.mirrored
         logits = logits[: views * len(x)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from steep.core.answers import variety
+from steep.core.answers import variety, variety_of
 from steep.core.batch import mean, size
 from steep.core.constraints import Layers, Real, Switch, hyper
 from steep.core.losses import energy, soft_cross_entropy
@@ -56,7 +55,7 @@ class Infuse(Method[InfuseState]):
     def step(self, state: InfuseState, x: Tensor) -> Step:
         """Go down L on the images and their mirror images, then a little back to the source."""
         views = 1 + self.mirror
-        logits = state.answer(with_mirror(x, self.mirror))  # (views · B, K)
+        logits = state.model(with_mirror(x, self.mirror))  # (views · B, K)
         loss = objective(logits, size(x), views, self.consistency, self.diversity)
         descend(state.optimizer, loss)
         average(list(state.model.adapted().values()), state.origin, keep=1 - self.pull)
@@ -77,11 +76,3 @@ def objective(logits: Tensor, images: int, views: int, consistency: float, diver
     target = mean_answer(logits.detach().chunk(views)).repeat(views, 1)
     enough = variety(logits).clamp_max(variety_of(images, logits.shape[1]))
     return mean(energy(logits) + consistency * soft_cross_entropy(logits, target)) - diversity * enough
-
-
-def variety_of(images: int, classes: int) -> float:
-    """Say how much variety so few images show although all classes are equally frequent, in nats.
-
-    The expected sum of the squared class shares is 1 / K + (1 − 1 / K) / B; this is the entropy with that sum.
-    """
-    return math.log(classes / (1 + (classes - 1) / images))

@@ -60,17 +60,24 @@ class Graphs:
         self._times: dict[Any, int] = {}
         self._pool: Any = None
 
-    def recording(self, name: str, work: Work, x: Tensor, state: State, *, reads_model_only: bool) -> Recording | None:
+    def recording(
+        self, name: str, work: Work, x: Tensor, state: State, *, after: str | None = None, reads_model_only: bool
+    ) -> Recording | None:
         """Find the recording of some work on such images, or make it if they have come often enough.
 
-        None means that the work is to be done by hand. Making one changes nothing on the device.
+        None means that the work is to be done by hand. Making one changes nothing on the device. Recordings share memory:
+        one that was made earlier overwrites the results of a later one. So work is recorded only `after` the other one
+        whose results must last until it is done.
         """
         if not self.enabled or not x.is_cuda or not self._lists_all(state):
             return None
         # the caller's autocast is recorded too, and so is what a switch of the state decides
         context = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
         switches = tuple(value for value in parts(state).values() if isinstance(value, (bool, str)))
-        key = name, x.shape, x.dtype, context, switches
+        images = x.shape, x.dtype, context, switches
+        if after is not None and (after, *images) not in self.recordings:
+            return None
+        key = name, *images
         recording, addresses = self.recordings.get(key), _addresses(state, reads_model_only)
         if recording is not None and recording.addresses != addresses:
             # all of them: they share memory, which is safe only while they are replayed in the order of recording

@@ -118,6 +118,8 @@ class Runner:
                 self.state.restore(self.initial)
                 self.state.model.since_reset = 0
                 self._host = None  # that was of another state
+            if self.state.meet is not None:
+                self.state.meet(x)
             attempts = [self._step(x) for _ in range(behaviour.steps - 1)]
             views = self._predict_views(x) if behaviour.predict == "before" else []
             attempts.append(self._step(x))
@@ -279,7 +281,8 @@ class Runner:
             return None
         # a plain prediction reads the model alone: what else a step has put aside for it may be somewhere else now
         plain = name == "predict" and type(self.method).predict is Method.predict
-        return self.graphs.recording(name, work, x, self.state, reads_model_only=plain)
+        after = "step" if name == "predict" else None  # else answering would overwrite the step's snapshot
+        return self.graphs.recording(name, work, x, self.state, after=after, reads_model_only=plain)
 
     @torch.no_grad()
     def _judge(self, step: Step, before: Before) -> Tensor:
