@@ -98,9 +98,6 @@ class State:
             elif saved[name] is not None and saved[name] != []:  # made at the first batch; a list may be of any length
                 check_field(name, initial[name], saved[name])
 
-    def meet(self, x: Tensor) -> None:
-        """Learn from images what must be known before the first step or answer."""
-
     @torch.no_grad()
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Bring every field back; what is saved stays untouched and may be restored again."""

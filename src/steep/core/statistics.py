@@ -26,7 +26,7 @@ class MixingState(DescentState):
         super().restore(saved)
         mix_for_classes(self.model, self.classes)
 
-    def meet(self, x: Tensor) -> None:  # type: ignore[override]
+    def meet(self, x: Tensor) -> None:
         """Count the classes, before the first batch, and normalise as these ask for."""
         if self.classes == 0:
             with torch.no_grad():

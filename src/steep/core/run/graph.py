@@ -65,9 +65,9 @@ class Graphs:
     ) -> Recording | None:
         """Find the recording of some work on such images, or make it if they have come often enough.
 
-        None means that the work is to be done by hand. Making one changes nothing on the device. Recordings share memory:
-        one that was made earlier overwrites the results of a later one. So work is recorded only `after` the other one
-        whose results must last until it is done.
+        None means that the work is to be done by hand. Making one changes nothing on the device. Recordings share
+        memory: one that was made earlier overwrites the results of a later one. So work is recorded only `after` the
+        work whose results must last until it is done.
         """
         if not self.enabled or not x.is_cuda or not self._lists_all(state):
             return None

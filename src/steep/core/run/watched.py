@@ -44,7 +44,7 @@ SURER_THAN_BATCH, AGREES_WITH_BATCH = 0.9, 0.75  # times the uncertainty at most
 SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's, ...
 SURER_OF_FEW = 0.13  # ... and be surer, or by a quarter of the batch's uncertainty; ...
-SHOWN = 0.8  # ... and how much of the variety that so many images of even classes show is not too few
+SHOWN = 0.8  # ... where images are fewer than classes: than this share of the variety that so many can show
 SMALL = 16  # images of a batch that weigh as much as the stream's statistics, where both are mixed
 
 FEWER = math.log(0.75)  # nats of variety less than the source model: too few classes are left
@@ -317,8 +317,9 @@ def _look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream), variety(by_batch), variety(by_stream)]
     *now, all_classes, few_classes = torch.stack(numbers).tolist()
     surer = now[1] - now[2] > min(SURER_OF_FEW, now[1] / 4)
-    few = all_classes - few_classes > UNEVEN and few_classes < SHOWN * variety_of(size(x), by_batch.shape[1])
-    state.watch_uneven = surer and few
+    shown, fewer = variety_of(size(x), by_batch.shape[1]), all_classes - few_classes > UNEVEN
+    possible = size(x) >= by_batch.shape[1] or few_classes < SHOWN * shown
+    state.watch_uneven = surer and fewer and possible
     earlier = now if state.watch_recent == NOTHING else state.watch_recent
     state.watch_recent = [(before + new) / 2 for before, new in zip(earlier, now, strict=True)]
     source, batch, stream, with_batch, with_stream = state.watch_recent
