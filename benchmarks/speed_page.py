@@ -41,11 +41,11 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 def speed(name: str) -> str:
     """Images/s and the rest: a table for each model and batch size of a speed run."""
     head = ["method", "how", "images/s", "× plain", "ms a batch", "GiB", "TFLOP/s", "of ceiling"]
-    groups: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
     for row in read(name):
-        groups[row["model"], row["batch"]].append(row)
+        groups[row["model"], row["batch"], str(row["commit"])].append(row)
     out = []
-    for (model, batch), rows in groups.items():
+    for (model, batch, commit), rows in groups.items():
         lines = []
         for row in rows:
             gib = f"{row['gib']:.2f}" if "device" in row["memory_of"] else "–"  # a process's peak is of all its cells
@@ -54,7 +54,7 @@ def speed(name: str) -> str:
         row = rows[0]
         out.append(
             f"{table(head, lines)}\n<sub>{model}, batches of {batch}, {row['size']} × {row['size']} pixels, "
-            f"{row['device']}, torch {row['versions']['torch']}, one run at commit {str(row['commit'])[:7]}; "
+            f"{row['device']}, torch {row['versions']['torch']}, one run at commit {commit[:7]}; "
             f"`results/{name}`.</sub>\n"
         )
     return "\n".join(out)

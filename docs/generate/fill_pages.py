@@ -14,8 +14,10 @@ import choosing_table
 import compare_table
 import example_page
 import held_out_table
+import infuse_table
 import leaderboard
 import method_page
+import real_pictures_table
 import regret_table
 import safety_table
 import samples_table
@@ -29,7 +31,11 @@ PARTS = {
     "compare-protocols": compare_table.protocols,
     "compare-sources": compare_table.sources,
     "held-out": held_out_table.table,
+    "infuse-situations": infuse_table.table,
+    "infuse-differences": infuse_table.differences,
     "leaderboard": leaderboard.table,
+    "real-pictures": real_pictures_table.benchmark,
+    "real-pictures-held-out": real_pictures_table.held_out,
     "methods": method_page.methods,
     "examples": example_page.examples,
     "auto-corruptions": regret_table.corruptions,

@@ -116,11 +116,13 @@ def ece_difference(one: Comparison) -> Measured:
 @cache
 def comparisons() -> tuple[Comparison, ...]:
     """Everything that was measured with samples and without, on the same images."""
-    wrn, big, small = "WRN-40-2", "WRN-28-10, two views", "ResNet-18-GN, digits"
+    wrn, big, two, small = "WRN-40-2", "WRN-28-10", "WRN-28-10, two views", "ResNet-18-GN, digits"
     cells = bench("samples/cells-cpu", limit=1000)
+    with_tea, mirrored = bench("tea-mirrored-2000-h200", limit=2000), bench("leaderboard-h200", limit=2000)
     places: list[tuple[str, str, Cells, Sequence[str], str]] = [
         ("reset", wrn, cells, ("tea-fast", "tea-1-step", "tea-0-steps"), WITHOUT),
-        ("reset", big, bench("leaderboard-h200", limit=2000), ("tea-fast mirrored",), f"{WITHOUT} mirrored"),
+        ("reset", big, bench("energy-2000-h200", limit=2000) | with_tea, ("tea",), WITHOUT),
+        ("reset", two, mirrored | with_tea, ("tea mirrored", "tea-fast mirrored"), f"{WITHOUT} mirrored"),
         ("label shift", wrn, bench("samples/cells-cpu", "label-shift", 400), ("tea-fast",), WITHOUT),
         ("mixed", wrn, bench("samples/cells-cpu", "mixed", 400), ("tea-fast",), WITHOUT),
         ("continual", wrn, bench("samples/cells-cpu", "continual", 1000), ("tea-fast",), WITHOUT),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import steep
 from nets import images, net
+from steep.core.run.graph import Graphs
 from steep.core.run.recompute import blocks, recomputed
 from steep.errors import SteepWarning
 
@@ -181,3 +184,17 @@ def test_graph_without_a_gpu_is_simply_not_used():
     plain, asked = (adapter_for(net(), "tea", graph=g) for g in (False, True))
     for s in range(4):
         assert torch.equal(asked(images(seed=s)), plain(images(seed=s)))
+
+
+def test_a_prediction_is_recorded_after_the_step_whose_snapshot_it_would_overwrite(monkeypatch):
+    """Recordings share memory, which is safe in this order alone; the work itself needs a GPU and is not done here."""
+    made = []
+    fake = lambda self, work, x, state, addresses: made.append(work) or SimpleNamespace(addresses=addresses)  # noqa: E731
+    monkeypatch.setattr(Graphs, "_record", fake)
+    state = steep.adapt(net(), "tent")._state
+    x, graphs = SimpleNamespace(is_cuda=True, shape=(60, 3, 8, 8), dtype=torch.float32), Graphs(True)
+    for batch in range(6):
+        if batch > 1:  # the first two steps were done by hand: the guard looked at them
+            graphs.recording("step", "step", x, state, reads_model_only=False)
+        graphs.recording("predict", "predict", x, state, after="step", reads_model_only=True)
+    assert made == ["step", "predict"]

@@ -189,6 +189,7 @@ def test_a_method_that_is_of_another_opinion_has_no_say_where_little_has_shifted
     for s in range(1, 8):
         x = without_a_class(s)
         assert torch.allclose(adapter(x), model(x), atol=1e-4)
+        assert adapter.last.answered_by == "the source model"
 
 
 def test_looks_cost_four_passes_each():
@@ -331,6 +332,26 @@ def test_a_look_trusts_who_is_sure_for_a_reason(monkeypatch, case):
     state = steep.adapt(Prism(), "bn", guard="recover")._state
     watched._look(state, torch.empty(20))
     assert (state.watch_trusted, state.watch_uneven) == (trusted, uneven)
+
+
+@pytest.mark.parametrize(("answered", "uneven"), [(17, False), (3, True)])
+def test_fewer_images_than_classes_are_no_few_classes(monkeypatch, answered, uneven):
+    """Twenty images of a hundred classes cannot show more than twenty of them; three are too few all the same."""
+    few = 8 * torch.eye(100)[torch.arange(20) % answered]
+    opinions = {"batch": torch.zeros(20, 100), "stream": few, "source": torch.zeros(20, 100)}
+    monkeypatch.setattr(watched, "_answer", lambda state, x, by: opinions[by])
+    state = steep.adapt(Prism(), "bn", guard="recover")._state
+    watched._look(state, torch.empty(20))
+    assert state.watch_uneven == uneven
+
+
+def test_a_peek_where_both_answer_is_the_answer():
+    model = at_home(scale=1.0)
+    adapter = steep.adapt(model, "bn", guard="recover", precision="float32")
+    for s in range(4):
+        answer = adapter(without_a_class(s))
+    assert adapter.last.answered_by == "the source model and the method together"
+    assert torch.allclose(adapter.peek(without_a_class(3)), answer, atol=1e-5)
 
 
 def test_a_first_look_needs_few_images():

@@ -131,17 +131,47 @@ def test_where_no_batch_shows_all_classes_the_source_statistics_count_too(method
 
 
 @pytest.mark.parametrize("size", [60, 20])
-def test_many_classes_are_known_again_after_a_reset_and_from_a_file(size, tmp_path):
+@pytest.mark.parametrize("guard", ["skip", "recover"])
+def test_many_classes_are_known_again_after_a_reset_and_from_a_file(size, guard, tmp_path):
     torch.manual_seed(0)
     model, x = Wide(300).eval(), torch.rand(480, 5, 4, 4)
-    straight = steep.adapt(model, "infuse")
+    straight = steep.adapt(model, "infuse", guard=guard)
     answers = [straight(part) for part in x.split(size)]
     straight.reset()
     assert all(torch.equal(straight(part), answer) for part, answer in zip(x.split(size), answers, strict=True))
-    stopped = steep.adapt(model, "infuse")
+    stopped = steep.adapt(model, "infuse", guard=guard)
     half = len(answers) // 2
     for part in x.split(size)[:half]:
         stopped(part)
     stopped.save(tmp_path / "state")
     resumed = steep.resume(tmp_path / "state", model)
     assert all(torch.equal(resumed(part), a) for part, a in zip(x.split(size)[half:], answers[half:], strict=True))
+
+
+@pytest.mark.parametrize("episodic", [False, True])
+def test_a_peek_knows_the_many_classes_too(episodic):
+    torch.manual_seed(0)
+    model, x = Wide(300).eval(), torch.rand(60, 5, 4, 4)
+    adapter = steep.adapt(model, "infuse", guard="skip", episodic=episodic)
+    assert torch.allclose(adapter.peek(x), adapter(x), atol=1e-6)  # it answers before its step
+
+
+class Counting(Wide):
+    """Counts its forwards, and takes no single image."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x).squeeze()
+
+
+def test_counting_the_classes_leaves_no_trace():
+    counts = {}
+    for method in ("tent", "infuse"):
+        adapter = steep.adapt(Counting(300).eval(), method, guard="skip")
+        adapter(torch.rand(60, 5, 4, 4, generator=torch.Generator().manual_seed(0)))
+        counts[method] = float(adapter.model.calls)
+    assert counts["infuse"] == counts["tent"]

@@ -26,8 +26,9 @@ Params = str | Sequence[str]
 """Which parameters adapt: "norm", "all", layer kinds such as ["norm", "linear"], or a regular expression."""
 
 FULL_BATCH = 16
-MANY_CLASSES = 200  # as many as the images of a usual batch: more of them are never in one
 """From this many images on, BatchNorm trusts the batch alone; below it, the source statistics help out."""
+MANY_CLASSES = 200
+"""Above as many classes n images weigh n / (n + K) where that is asked for: usual batches do not show them all."""
 
 # Layers of other libraries that normalise without inheriting from torch's: timm's RmsNorm, LlamaRMSNorm, ...
 _NORM_NAME = re.compile(r"Norm(Act)?(\dd)?$")
@@ -123,12 +124,23 @@ class Mixing:
         self.seen: list[tuple[Any, Tensor, Tensor]] | None = None  # (layer, mean, variance), while someone asks for it
         self.off = False  # whether the running statistics alone count for now
         self.helper: int | None = None  # a prior for now, in place of how it mixes otherwise
-        self.classes: int | None = None  # a prior where the model has so many classes that no batch shows them
+        self.classes = 0  # of the model, where these are asked for; 0: not known
 
     @property
     def always(self) -> bool:
         """Whether it mixes however large the batch is."""
-        return any(number is not None for number in (self.share, self.prior, self.helper, self.classes))
+        return self.share is not None or self._source_images is not None
+
+    @property
+    def many_classes(self) -> bool:
+        """Whether no batch is expected to show all classes."""
+        return self.classes > MANY_CLASSES
+
+    @property
+    def _source_images(self) -> int | None:
+        """How many images the running statistics count for, if they do."""
+        known = self.helper, self.prior, self.classes if self.many_classes else None
+        return next((number for number in known if number is not None), None)
 
     def release(self) -> None:
         """Mix as before: forget what was asked for now."""
@@ -141,8 +153,7 @@ class Mixing:
 
     def weight(self, images: Any) -> Any:
         """How much the batch weighs, as a number or, for a number on the device, as one on the device."""
-        prior = next((p for p in (self.helper, self.prior, self.classes) if p is not None), None)
-        if prior is not None:
+        if (prior := self._source_images) is not None:
             return images / (images + prior)
         return images / FULL_BATCH if self.share is None else self.share + 0 * images
 
@@ -212,18 +223,6 @@ def use_batch_statistics(model: nn.Module, mixing: Mixing | None = None) -> None
         layer.track_running_stats = False  # with training=True: torch passes no running statistics at all
         layer.training = True
         layer.register_forward_pre_hook(mixing)
-
-
-def mix_for_classes(model: nn.Module, classes: int) -> bool:
-    """Let n images weigh n / (n + K) in batch statistics if K classes are more than batches show; say if that is new.
-
-    By the statistics of 64 images of 1,000 classes each batch looks like another world.
-    """
-    prior, changed = classes if classes > MANY_CLASSES else None, False
-    for layer in batch_norms(model):
-        if (hook := mixing_of(layer)) and hook.classes != prior:
-            hook.classes, changed = prior, True
-    return changed
 
 
 def mixing_of(layer: nn.Module) -> Mixing | None:

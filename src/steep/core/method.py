@@ -73,7 +73,6 @@ class State:
     """
 
     model: Classifier
-    meet: ClassVar[Any] = None  # a method that learns from the first images what must be known before any step
 
     def _parts(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from steep.core.batch import alone
 from steep.core.classifier import Classifier
-from steep.core.layers import batch_norms, mix_for_classes, mixing_of, mixtures
+from steep.core.layers import batch_norms, mixing_of, mixtures
 from steep.core.optim import DescentState
 
 
-@dataclass
 class MixingState(DescentState):
     """A state whose BatchNorm normalises by the batch, and by the source model too where no batch shows all classes."""
 
-    classes: int  # of the model; 0 before the first batch
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Normalise as at the moment that is brought back."""
-        super().restore(saved)
-        mix_for_classes(self.model, self.classes)
-
     def meet(self, x: Tensor) -> None:
-        """Count the classes, before the first batch, and normalise as these ask for."""
-        if self.classes == 0:
-            with torch.no_grad():
-                self.classes = self.model(x[:1]).shape[1]
-            mix_for_classes(self.model, self.classes)
+        """Count the classes of the model, once, and leave no trace of the forward that this takes."""
+        hooks = [hook for layer in batch_norms(self.model) if (hook := mixing_of(layer)) and not hook.classes]
+        if not hooks:
+            return
+        before = self.model.snapshot()
+        try:
+            with torch.no_grad(), alone(), self.model.uncompiled():
+                classes = self.model(x).shape[1]
+        finally:
+            self.model.restore(before)
+        for hook in hooks:
+            hook.classes = classes
 
 
 def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
@@ -42,7 +40,7 @@ def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
 
 @contextmanager
 def remembered(model: nn.Module, mean: Sequence[Tensor], var: Sequence[Tensor], share: Tensor) -> Iterator[None]:
-    """Inside, the statistics of every batch go into averages over the stream, the newest with this share.
+    """Inside, what the layers normalise every batch by goes into averages over the stream, the newest with this share.
 
     The variance is that of all images together: what lies between the means of two batches belongs to it.
     """

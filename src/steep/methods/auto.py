@@ -53,8 +53,8 @@ class Auto(Method[AutoState]):
         except NothingToAdaptError:
             if self.params != "norm":
                 raise  # what the caller asks for is not there
-            return AutoState(source.prepare(None, "source"), None, 0, [], 0, [0.0, 0.0], False)  # type: ignore[arg-type]
-        return AutoState(model, adam(model, self.lr), 0, copied(model.adapted().values()), 0, [0.0, 0.0], True)
+            return AutoState(source.prepare(None, "source"), None, [], 0, [0.0, 0.0], False)  # type: ignore[arg-type]
+        return AutoState(model, adam(model, self.lr), copied(model.adapted().values()), 0, [0.0, 0.0], True)
 
     def step(self, state: AutoState, x: Tensor) -> Step:
         """Go down infuse's objective, then a little back to the source."""

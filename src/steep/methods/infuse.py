@@ -50,7 +50,7 @@ class Infuse(Method[InfuseState]):
     def init(self, source: SourceModel) -> InfuseState:
         """Batch statistics, Adam on the normalisation parameters."""
         model = source.prepare(self.params, "batch")
-        return InfuseState(model, adam(model, self.lr), 0, copied(model.adapted().values()))
+        return InfuseState(model, adam(model, self.lr), copied(model.adapted().values()))
 
     def step(self, state: InfuseState, x: Tensor) -> Step:
         """Go down L on the images and their mirror images, then a little back to the source."""

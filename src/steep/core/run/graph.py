@@ -75,8 +75,6 @@ class Graphs:
         context = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
         switches = tuple(value for value in parts(state).values() if isinstance(value, (bool, str)))
         images = x.shape, x.dtype, context, switches
-        if after is not None and (after, *images) not in self.recordings:
-            return None
         key = name, *images
         recording, addresses = self.recordings.get(key), _addresses(state, reads_model_only)
         if recording is not None and recording.addresses != addresses:
@@ -87,7 +85,8 @@ class Graphs:
             recording = None
         if recording is None:
             self._times[key] = self._times.get(key, 0) + 1
-            if self._times[key] > WARM and len(self.recordings) < MOST:
+            ready = after is None or (after, *images) in self.recordings
+            if ready and self._times[key] > WARM and len(self.recordings) < MOST:
                 recording = self._record(work, x, state, addresses)
                 if recording is not None:
                     self.recordings[key] = recording

@@ -31,6 +31,7 @@ from steep.core.run.graph import Graphs, Recording, Work
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.run.watched import Watched, watch
 from steep.core.settings import Behaviour
+from steep.core.statistics import MixingState
 from steep.core.views import VIEWS, mean_answer
 from steep.errors import CheckpointError, GuardError, SteepWarning
 
@@ -112,14 +113,13 @@ class Runner:
     def run(self, x: Tensor) -> Outcome:
         """Adapt on the images and answer them."""
         behaviour, views = self.behaviour, []
+        self._meet(x)
         with self._transaction(x):
             if behaviour.episodic:
                 self._take_snapshot()
                 self.state.restore(self.initial)
                 self.state.model.since_reset = 0
                 self._host = None  # that was of another state
-            if self.state.meet is not None:
-                self.state.meet(x)
             attempts = [self._step(x) for _ in range(behaviour.steps - 1)]
             views = self._predict_views(x) if behaviour.predict == "before" else []
             attempts.append(self._step(x))
@@ -138,6 +138,7 @@ class Runner:
     @torch.no_grad()
     def answer(self, x: Tensor, note: str, pieces: int = 1) -> Outcome:
         """Answer the images without adapting, in ever smaller pieces until one fits into memory."""
+        self._meet(x)
         with self._transaction(x):
             self._take_snapshot()
             while True:
@@ -156,6 +157,7 @@ class Runner:
     def peek(self, x: Tensor, *, plain: bool = False) -> Tensor:
         """Answer the images without adapting, and leave everything as it is, `outcome` too."""
         self.settle()
+        self._meet(x)
         device, host = DeviceSnapshot(self.state), HostSnapshot(self.state)
         try:
             if self.behaviour.episodic:
@@ -168,6 +170,10 @@ class Runner:
         finally:
             device.revert()
             host.revert(self.state)
+
+    def _meet(self, x: Tensor) -> None:
+        if isinstance(self.state, MixingState):
+            self.state.meet(x)
 
     def _answer_piece(self, x: Tensor) -> Tensor:
         logits = self.method.predict(self.state, x)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from steep.core.answers import agreement, confidence, for_uneven_classes, uncertainty, variety, variety_of
 from steep.core.batch import dealt_out, first, mean, size
-from steep.core.layers import batch_norms, mixed_statistics, mixing_of
+from steep.core.layers import Mixing, batch_norms, mixed_statistics, mixing_of
 from steep.core.method import Method, Step
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
@@ -73,11 +73,12 @@ class Watch:
     watch_source_parameters: list[Tensor]
     watch_source_mean: list[Tensor]
     watch_source_var: list[Tensor]
-    watch_mean: list[Tensor]  # of the stream
+    watch_mean: list[Tensor]  # of the stream, as the layers normalised it
     watch_var: list[Tensor]
     watch_looks: Tensor  # that these are averaged over, the prior included
     watch_trusted: str  # "batch", which stands for the method, "stream", "source", or "both" source and method
     watch_recent: list[float]  # mean of the last looks: uncertainty by source, batch and stream, agreement with both
+    watch_agrees: float  # how often the method agreed with the source model of late; −1: not known
     watch_uneven: bool  # whether a batch holds too few classes to be normalised by itself
     watch_waiting: list[Tensor]  # small batches that are not yet enough to learn from
     watch_healthy: int  # looks since it was last lost
@@ -106,7 +107,7 @@ def watch(state: Any) -> Any:
     source, stream = source_statistics(model), source_statistics(model)
     # a batch that is large enough is looked at before it is answered
     trusted = "source" if _by_batch(state) else "batch"
-    extra = Watch(parameters, *source, *stream, looks, trusted, NOTHING, False, [], 0, 0, 0)
+    extra = Watch(parameters, *source, *stream, looks, trusted, NOTHING, -1.0, False, [], 0, 0, 0)
     plain: Any = type(state)
     state.__class__ = watched_class(plain)
     vars(state).update(vars(extra))
@@ -126,14 +127,20 @@ class Watched:
         """Do a step of the method, if the images are enough and the source model does not speak against it."""
         if self.repeats(state, x):
             return self.method.step(state, x)
+        before = "batch" if state.watch_recent == NOTHING else _who(state)
         step = self._step(state, x) if size(x) >= FULL or not self.gathers else self._small_step(state, x)
-        return step._replace(answered_by=ANSWERED_BY[_who(state)])
+        now = _who(state)
+        if now != before and state.watch_recent != NOTHING:
+            self._report(f"from here on it is answered by {ANSWERED_BY[now] or 'the adapted model'}")
+        return step._replace(answered_by=ANSWERED_BY[now])
 
     def _step(self, state: Any, x: Tensor) -> Step:
-        reference, by_source = self._look(state, x)
-        step = self._judged(state, self._learn(state, x), x, reference)
-        if step.leap or step.note in (FEW_CLASSES, RESTING):
+        reference, by_source = _look(state, x)
+        done = self._learn(state, x)
+        step = self._judged(state, done, x, reference)
+        if step is not done or step.note in (FEW_CLASSES, RESTING):
             return step  # answered by whom the look trusts already
+        _note_agreement(state, by_source, step)
         if _who(state) == "both":
             return step._replace(logits=_together(state, by_source, step.logits))
         return self._trusted(state, step, x)
@@ -148,12 +155,13 @@ class Watched:
         if waiting < (GLANCE if state.watch_recent == NOTHING else FULL):
             return self._trusted(state, step, x) if at_once else step
         with dealt_out(torch.cat(state.watch_waiting)) as part:
-            reference, _ = self._look(state, part)
+            reference, by_source = _look(state, part)
             if waiting >= FULL:
                 state.watch_waiting = []
                 if not at_once:
                     step = self._learn(state, part)
                     step = step._replace(used=size(part) if step.used is None else step.used)
+                    _note_agreement(state, by_source, step)
                 step = self._judged(state, step, part, reference)
         again = not at_once or step.leap
         return step._replace(logits=self.predict(state, x)) if again else self._trusted(state, step, x)
@@ -161,14 +169,6 @@ class Watched:
     def _trusted(self, state: Any, step: Step, x: Tensor) -> Step:
         """Give the step the answer of whom the last look trusts."""
         return step if state.watch_trusted == "batch" else step._replace(logits=self.predict(state, x))
-
-    def _look(self, state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Ask the source model, and log whose answers are given from now on, if that is new."""
-        before = "batch" if state.watch_recent == NOTHING else _who(state)
-        answers = _look(state, x)
-        if (now := _who(state)) != before:
-            self._report(f"from here on it is answered by {ANSWERED_BY[now] or 'the adapted model'}")
-        return answers
 
     def _report(self, what: str, why: str = "") -> None:
         """Write a line to the log: a warning the first time, which is seen where nobody has set up a log."""
@@ -214,6 +214,7 @@ class Watched:
         names = {field.name for field in fields(Watch)}
         kept = {name: value for name, value in state.snapshot().items() if name in names}
         state.restore({**self.initial, **kept})
+        state.watch_agrees = -1.0  # that was another model
 
     @torch.no_grad()
     def predict(self, state: Any, x: Tensor) -> Tensor:
@@ -225,10 +226,10 @@ class Watched:
 
     def _predict(self, state: Any, x: Tensor) -> Tensor:
         resting = state.watch_rest > 0
-        prior = None if state.watch_trusted == "stream" else max(SMALL, _many_classes(state))
+        prior = None if state.watch_trusted == "stream" else SMALL
         steady = fixed_statistics(state.model, state.watch_mean, state.watch_var, prior=prior)
-        enough = size(x) >= FULL or _many_classes(state) > 0  # then the method mixes statistics itself
-        plain = not _by_batch(state) or (state.watch_trusted == "batch" and enough)
+        enough = size(x) >= FULL or _has_many_classes(state)  # then the method mixes statistics itself
+        plain = not _by_batch(state) or (state.watch_trusted != "stream" and enough)
         with nullcontext() if plain else steady, _source_parameters(state) if resting else nullcontext():
             logits: Tensor = state.model(x) if resting else self.method.predict(state, x)
         return logits
@@ -240,33 +241,43 @@ class Watched:
         return (size(x) >= FULL or not self.gathers) and not due and not wrong and self.method.repeats(state, x)
 
 
+def _hooks(state: Any) -> list[Mixing]:
+    return [hook for layer in batch_norms(state.model, running=True) if (hook := mixing_of(layer)) is not None]
+
+
 def _by_batch(state: Any) -> bool:
-    """Whether the model normalises by the statistics of each batch, and by nothing else."""
-    hooks = [mixing_of(layer) for layer in batch_norms(state.model, running=True)]
-    return any(hook is not None and (hook.classes is not None or not hook.always) for hook in hooks)
+    """Whether the model normalises by the statistics of each batch, however few classes that shows."""
+    return any(hook.many_classes or not hook.always for hook in _hooks(state))
+
+
+def _has_many_classes(state: Any) -> bool:
+    return any(hook.many_classes for hook in _hooks(state))
 
 
 def _who(state: Any) -> str:
-    """Say whose answers are given: those that the last look trusts, but no method's that rests."""
-    return "source" if state.watch_trusted == "both" and state.watch_rest > 0 else str(state.watch_trusted)
+    """Say whose answers are given: those that the last look trusts, but none of a method that rests or disagrees.
+
+    How sure a method is of itself is not asked: one that is lost is sure. To answer together with the source model, it
+    must agree with it nearly as often as that model agrees with itself by the statistics of the batch.
+    """
+    if state.watch_trusted == "both":
+        lost = state.watch_rest > 0 or state.watch_agrees < state.watch_recent[3] - APART
+        return "source" if lost else "both"
+    return str(state.watch_trusted)
 
 
 def _together(state: Any, by_source: Tensor, by_method: Tensor) -> Tensor:
-    """Mix the answers of the source model and of the method: each counts for more, the less sure the other is.
-
-    How sure the method is of itself is not asked: one that is lost is sure. It must agree with the source model nearly
-    as often as that model agrees with itself by the statistics of the batch.
-    """
-    source, batch, _, same, _ = state.watch_recent
+    """Mix the answers of the source model and of the method: each counts for more, the less sure the other is."""
+    source, batch = state.watch_recent[:2]
     share = (batch + 1e-6) / (source + batch + 2e-6)  # never 0 or 1: a class that is ruled out stays so
-    trusted = agreement(by_method, by_source) >= same - APART
-    return torch.where(trusted, share * by_source + (1 - share) * by_method, by_source)
+    mixed: Tensor = share * by_source + (1 - share) * by_method
+    return mixed
 
 
-def _many_classes(state: Any) -> int:
-    """Give the number of classes where the method mixes statistics because of it, else 0."""
-    hooks = filter(None, map(mixing_of, batch_norms(state.model)))
-    return max((hook.classes or 0 for hook in hooks), default=0)
+def _note_agreement(state: Any, by_source: Tensor, step: Step) -> None:
+    if state.watch_trusted == "both" and step.note not in (FEW_CLASSES, RESTING):
+        now = float(agreement(step.logits, by_source))
+        state.watch_agrees = now if state.watch_agrees < 0 else (state.watch_agrees + now) / 2
 
 
 def _gather(state: Any, x: Tensor, answer: Tensor) -> int:
