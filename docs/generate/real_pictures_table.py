@@ -9,8 +9,8 @@ from pathlib import Path
 from steep.bench.rows import read
 from steep.methods import SOURCE
 
-RESULTS = Path(__file__).parents[2] / "results"
-BENCH, HELD_OUT = RESULTS / "imagenet-c-lite0-h200.jsonl", RESULTS / "tried/lite0-held-out-h200.jsonl"
+RESULTS = Path(__file__).parents[2] / "results/real-pictures"
+BENCH, HELD_OUT = RESULTS / "imagenet-c-lite0-h200.jsonl", RESULTS / "lite0-held-out-h200.jsonl"
 GUARDS = {"off": "", "recover": ", guard as it was"}  # the guard has been mended since
 
 
