@@ -110,10 +110,11 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def _order(line: Line) -> tuple[float, float]:
+def _order(line: Line) -> tuple[float, float, Line]:
     """The best first: by mean rank, and lines without one by the first situation that they have."""
     rank = mean_rank(line)
-    return (math.inf if rank is None else rank, -next(v[line] for v in accuracies().values() if line in v))
+    first = next(values[line] for values in accuracies().values() if line in values)
+    return math.inf if rank is None else rank, -first, line
 
 
 def _cell(values: Mapping[Line, float], line: Line) -> str:
