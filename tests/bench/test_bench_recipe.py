@@ -28,7 +28,7 @@ COUNTS = {
     "clean-cifar100": 15,
     "clean-tiny-imagenet": 15,
     "continual": 15,
-    "demo": 33,
+    "demo": 36,
     "digits": 102,
     "digits-batch-size-1": 14,
     "digits-continual": 7,
