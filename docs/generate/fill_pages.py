@@ -35,6 +35,7 @@ PARTS = {
     "infuse-differences": infuse_table.differences,
     "leaderboard": leaderboard.table,
     "real-pictures": real_pictures_table.benchmark,
+    "real-pictures-guarded": real_pictures_table.guarded,
     "real-pictures-held-out": real_pictures_table.held_out,
     "methods": method_page.methods,
     "examples": example_page.examples,

@@ -11,17 +11,27 @@ from steep.methods import SOURCE
 
 RESULTS = Path(__file__).parents[2] / "results/real-pictures"
 BENCH, HELD_OUT = RESULTS / "imagenet-c-lite0-h200.jsonl", RESULTS / "lite0-held-out-h200.jsonl"
-GUARDS = {"off": "", "recover": ", guard as it was"}  # the guard has been mended since
+GUARDED = RESULTS / "lite0-guard-cpu.jsonl"
 
 
 def held_out() -> str:
-    """A line for each method, a column for each set of pictures, and points above the source model."""
-    rows = [json.loads(line) for line in HELD_OUT.read_text("utf-8").splitlines()]
+    """All pictures, with the guard as it was."""
+    return _by_set(HELD_OUT, {"off": "", "recover": ", guard as it was"})
+
+
+def guarded() -> str:
+    """Some of the pictures, with the guard as it is."""
+    return _by_set(GUARDED, {"off": ", no guard", "recover": ", default guard"})
+
+
+def _by_set(file: Path, guards: dict[str, str]) -> str:
+    """A line for each method, a column for each set of pictures."""
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     sets = list(dict.fromkeys((row["shift"], row["severity"]) for row in rows))
     by_line: dict[str, dict[tuple[str, int], float]] = {}
     for row in rows:
         rate = f", rate {row['hyper']['lr']:g}" if row["hyper"] else ""
-        name = f"{row['method']}{rate}{GUARDS[row['guard']]}"
+        name = f"{row['method']}{rate}{guards[row['guard']] if row['method'] != SOURCE else ''}"
         by_line.setdefault(name, {})[row["shift"], row["severity"]] = 100 * row["accuracy"]
     heads = [f"{shift.replace('_', ' ')} {severity or ''}".strip() for shift, severity in sets]
     table = ["| method | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(sets)]
