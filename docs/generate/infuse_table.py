@@ -6,7 +6,6 @@ from typing import Any
 
 import leaderboard
 import samples_table
-from steep.bench.rows import read
 
 OURS = "infuse"
 BESIDE = ("source", "bn", "tent", "roid", "tea", "energy", "energy mirrored", OURS)
@@ -28,17 +27,12 @@ RIVALS = {  # situation → who is compared with infuse there
 
 def rows(situation: str) -> dict[str, list[dict[str, Any]]]:
     """Rows of a situation by label, of the methods as published, that say which images were right."""
-    common = {**leaderboard.SITUATIONS, **MORE}[situation]
-    by_label: dict[str, dict[str, dict[str, Any]]] = {}
-    for file in leaderboard.FILES:
-        for row in read(leaderboard.RESULTS / f"{file}.jsonl"):
-            spec = row["spec"]
-            if not (spec["seed"] == 0 and spec["setting"] == "paper" and row.get("right")):
-                continue
-            same = all(spec.get(key) == value for key, value in common.items())
-            if same and (spec["shift"] == "clean") == ("clean" in situation):
-                by_label.setdefault(spec["label"] or spec["method"], {})[spec["shift"]] = row
-    return {label: list(by_shift.values()) for label, by_shift in by_label.items()}
+    by_line = leaderboard.cells({**leaderboard.SITUATIONS, **MORE}[situation])
+    return {
+        label: [row for row in by_shift.values() if row.get("right")]
+        for (label, setting), by_shift in by_line.items()
+        if setting == "paper"
+    }
 
 
 def table() -> str:

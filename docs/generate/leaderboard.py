@@ -50,22 +50,32 @@ Line = tuple[str, str]  # (label, setting)
 
 
 @cache
+def _stored() -> tuple[dict[str, Any], ...]:
+    return tuple(row for file in FILES for row in read(RESULTS / f"{file}.jsonl") if row["spec"]["seed"] == 0)
+
+
+def cells(common: Mapping[str, Any]) -> dict[Line, dict[str, dict[str, Any]]]:
+    """Give the rows that have these in common, by line and shift."""
+    by_line: dict[Line, dict[str, dict[str, Any]]] = {}
+    for row in _stored():
+        spec = row["spec"]
+        if all(spec.get(key) == value for key, value in common.items()):
+            by_line.setdefault((spec["label"] or spec["method"], spec["setting"]), {})[spec["shift"]] = row
+    return by_line
+
+
+@cache
 def accuracies() -> dict[str, dict[Line, float]]:
     """Mean percent over the shifts, by situation and line; only of lines that have every shift."""
-    values: dict[str, dict[Line, dict[str, float]]] = {name: {} for name in SITUATIONS}
-    for file in FILES:
-        for row in read(RESULTS / f"{file}.jsonl"):
-            spec = row["spec"]
-            label = spec["label"] or spec["method"]
-            if spec["shift"] == "clean":
-                continue
-            for name, common in SITUATIONS.items():
-                if spec["seed"] == 0 and all(spec.get(key) == value for key, value in common.items()):
-                    values[name].setdefault((label, spec["setting"]), {})[spec["shift"]] = 100 * row["accuracy"]
     means: dict[str, dict[Line, float]] = {}
-    for name, lines in values.items():
+    for name, common in SITUATIONS.items():
+        lines = cells(common)
         shifts = max(map(len, lines.values()), default=0)
-        means[name] = {line: statistics.mean(v.values()) for line, v in lines.items() if len(v) == shifts}
+        means[name] = {
+            line: statistics.mean(100 * row["accuracy"] for row in by_shift.values())
+            for line, by_shift in lines.items()
+            if len(by_shift) == shifts
+        }
     return means
 
 

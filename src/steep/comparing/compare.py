@@ -13,7 +13,7 @@ from steep.comparing.estimate import HARMING, HELPING, UNSURE, Estimate, Signs, 
 from steep.core.adapter import Adapter
 from steep.core.method import Method
 from steep.core.views import mirror, shift
-from steep.errors import InputError, NothingToAdaptError, unknown
+from steep.errors import InputError, NothingToAdaptError, check_known
 from steep.methods import SOURCE, adapt, make
 from steep.metrics.differences import ERRORS, Measured, number, signed
 
@@ -149,8 +149,7 @@ def compare(
     >>> [row["method"] for row in result.rows()], result.labelled
     (['source', 'bn'], 0)
     """
-    if view not in VIEWS:
-        raise unknown("view", view, VIEWS)
+    check_known("view", VIEWS, view)
     every, refused = {SOURCE: _Answers(adapt(model, SOURCE, precision=precision, device=device))}, {}
     for name, method in _by_name(methods, setting).items():
         try:

@@ -12,7 +12,7 @@ from torch import Tensor
 from steep.comparing.compare import VIEWS
 from steep.comparing.estimate import Estimate, Signs, estimated_gain
 from steep.core.adapter import Adapter
-from steep.errors import unknown
+from steep.errors import check_known
 
 HALF_LIFE = 500  # compared images, after which an answer counts half: a stream changes
 LEAST = 64  # compared images, as of late: the estimate was fitted to no shorter stream
@@ -33,8 +33,7 @@ class RunningGain:
     @torch.no_grad()
     def ask(self, source: Callable[[Tensor], Tensor], x: Tensor, view: str = "mirror") -> Tensor:
         """Let the source model answer the batch that comes next, and a view of it; give the answers to the batch."""
-        if view not in VIEWS:
-            raise unknown("view", view, VIEWS)
+        check_known("view", VIEWS, view)
         logits = source(x)
         self._asked = x, VIEWS[view], logits, source(VIEWS[view](x))
         return logits

@@ -230,10 +230,15 @@ def mixing_of(layer: nn.Module) -> Mixing | None:
     return next((hook for hook in layer._forward_pre_hooks.values() if isinstance(hook, Mixing)), None)
 
 
+def mixings_of(model: nn.Module, *, running: bool = False) -> list[Mixing]:
+    """List these hooks, of all BatchNorm layers or of those with running statistics."""
+    return [hook for layer in batch_norms(model, running=running) if (hook := mixing_of(layer)) is not None]
+
+
 @contextmanager
 def mixtures(model: nn.Module) -> Iterator[list[tuple[Any, Tensor, Tensor]]]:
     """Inside, fill a list with (layer, mean, variance) of every BatchNorm layer that normalises by a mixture."""
-    hooks = [hook for layer in batch_norms(model) if (hook := mixing_of(layer))]
+    hooks = mixings_of(model)
     seen: list[tuple[Any, Tensor, Tensor]] = []
     for hook in hooks:
         hook.seen = seen

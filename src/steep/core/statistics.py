@@ -10,26 +10,30 @@ from torch import Tensor, nn
 
 from steep.core.batch import alone
 from steep.core.classifier import Classifier
-from steep.core.layers import batch_norms, mixing_of, mixtures
+from steep.core.layers import batch_norms, mixing_of, mixings_of, mixtures
 from steep.core.optim import DescentState
 
 
 class MixingState(DescentState):
     """A state whose BatchNorm normalises by the batch, and by the source model too where no batch shows all classes."""
 
+    met = False  # no field: what is known is the model's, and nothing to save, reset or undo
+
     def meet(self, x: Tensor) -> None:
         """Count the classes of the model, once, and leave no trace of the forward that this takes."""
-        hooks = [hook for layer in batch_norms(self.model) if (hook := mixing_of(layer)) and not hook.classes]
-        if not hooks:
+        if self.met:
             return
-        before = self.model.snapshot()
-        try:
-            with torch.no_grad(), alone(), self.model.uncompiled():
-                classes = self.model(x).shape[1]
-        finally:
-            self.model.restore(before)
-        for hook in hooks:
-            hook.classes = classes
+        hooks = mixings_of(self.model)
+        if hooks:
+            before = self.model.snapshot()
+            try:
+                with torch.no_grad(), alone(), self.model.uncompiled():
+                    classes = self.model(x).shape[1]
+            finally:
+                self.model.restore(before)
+            for hook in hooks:
+                hook.classes = classes
+        self.met = True
 
 
 def source_statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:

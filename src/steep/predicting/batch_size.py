@@ -17,7 +17,7 @@ ELSEWHERE = 4 << 30  # bytes taken for free on a system that does not say
 
 
 def fitting_pictures(source: Adapter, pictures: Pictures, size: int | None, channels: int) -> int:
-    """Do so for pictures that are brought to this size; where there is none, the first that can be read tells it."""
+    """Give the batch size for pictures of this size; where none is given, the first that can be read tells it."""
     order = pictures.order(False, 0)
     first = () if size else pictures.batches(order, size, channels, 1, {})
     sides = next((pixels.shape[1:3] for _, pixels in first), (size or 1, size or 1))

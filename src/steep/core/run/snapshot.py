@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from steep.core.classifier import FLEETING, Classifier
-from steep.core.layers import batch_norms, mixing_of
+from steep.core.layers import mixings_of
 from steep.core.method import State
 
 
@@ -117,9 +117,8 @@ class HostSnapshot:
             if isinstance(tensor, nn.Parameter):
                 tensor.requires_grad_(True)  # Ctrl-C may come where a method is about to ask for it again
         state.model.forget_gradients()
-        for layer in batch_norms(state.model):  # what is asked for within a step ends with it
-            if (hook := mixing_of(layer)) is not None:
-                hook.release()
+        for hook in mixings_of(state.model):  # what is asked for within a step ends with it
+            hook.release()
 
 
 def parts(state: State) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from steep.core.answers import agreement, confidence, for_uneven_classes, uncertainty, variety, variety_of
 from steep.core.batch import dealt_out, first, mean, size
-from steep.core.layers import Mixing, batch_norms, mixed_statistics, mixing_of
+from steep.core.layers import batch_norms, mixed_statistics, mixing_of, mixings_of
 from steep.core.method import Method, Step
 from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
 from steep.core.statistics import fixed_statistics, parameters_at, remembered, source_statistics
@@ -241,17 +241,13 @@ class Watched:
         return (size(x) >= FULL or not self.gathers) and not due and not wrong and self.method.repeats(state, x)
 
 
-def _hooks(state: Any) -> list[Mixing]:
-    return [hook for layer in batch_norms(state.model, running=True) if (hook := mixing_of(layer)) is not None]
-
-
 def _by_batch(state: Any) -> bool:
     """Whether the model normalises by the statistics of each batch, however few classes that shows."""
-    return any(hook.many_classes or not hook.always for hook in _hooks(state))
+    return any(hook.many_classes or not hook.always for hook in mixings_of(state.model, running=True))
 
 
 def _has_many_classes(state: Any) -> bool:
-    return any(hook.many_classes for hook in _hooks(state))
+    return any(hook.many_classes for hook in mixings_of(state.model, running=True))
 
 
 def _who(state: Any) -> str:
