@@ -122,7 +122,7 @@ def test_a_look_a_recovery_and_a_rest_are_part_of_the_batch(before):
 
 def test_a_recovery_that_breaks_off_leaves_the_state_before_the_batch(monkeypatch):
     """Of tea: its chains are brought back by the recovery too."""
-    monkeypatch.setattr(watched, "_astray", lambda answer, reference: "on purpose")
+    monkeypatch.setattr(watched, "_astray", lambda *_: "on purpose")
     monkeypatch.setattr(watched, "FULL", 8)
     adapter = steep.adapt(net(), "tea", guard="recover", **HYPER["tea"])
     adapter(images(seed=0))

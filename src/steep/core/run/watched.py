@@ -45,10 +45,15 @@ SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's, ...
 SURER_OF_FEW = 0.13  # ... and be surer, or by a quarter of the batch's uncertainty; ...
 SHOWN = 0.8  # ... where images are fewer than classes: than this share of the variety that so many can show
+IN_THE_LAST = 2  # times as far from the source as in the median of the others: few classes, else a shift
 SMALL = 16  # images of a batch that weigh as much as the stream's statistics, where both are mixed
 
 FEWER = math.log(0.75)  # nats of variety less than the source model: too few classes are left
 APART = 0.1  # images in doubt that may be answered otherwise, besides twice those that the source model is unsure of
+# A method that learns agrees with the source model as often as that model does with itself by the batch's statistics,
+# to 0.02 in batches of 200, however much has shifted; one that gets lost agrees less:
+# results/tried/guard-agreement-cpu.jsonl.
+LESS, LOST = 0.03, 0.06  # less often than that: the method has no say; it goes back to the start
 SOON = 8  # looks: a method that gets lost within so many does so again, and rests longer each time
 MOST_RESTS = 10  # doublings
 
@@ -78,7 +83,7 @@ class Watch:
     watch_looks: Tensor  # that these are averaged over, the prior included
     watch_trusted: str  # "batch", which stands for the method, "stream", "source", or "both" source and method
     watch_recent: list[float]  # mean of the last looks: uncertainty by source, batch and stream, agreement with both
-    watch_agrees: float  # how often the method agreed with the source model of late; −1: not known
+    watch_behind: float  # by how much less often than that, of late, the method agreed with the source model
     watch_uneven: bool  # whether a batch holds too few classes to be normalised by itself
     watch_waiting: list[Tensor]  # small batches that are not yet enough to learn from
     watch_healthy: int  # looks since it was last lost
@@ -107,7 +112,7 @@ def watch(state: Any) -> Any:
     source, stream = source_statistics(model), source_statistics(model)
     # a batch that is large enough is looked at before it is answered
     trusted = "source" if _by_batch(state) else "batch"
-    extra = Watch(parameters, *source, *stream, looks, trusted, NOTHING, -1.0, False, [], 0, 0, 0)
+    extra = Watch(parameters, *source, *stream, looks, trusted, NOTHING, 0.0, False, [], 0, 0, 0)
     plain: Any = type(state)
     state.__class__ = watched_class(plain)
     vars(state).update(vars(extra))
@@ -137,10 +142,9 @@ class Watched:
     def _step(self, state: Any, x: Tensor) -> Step:
         reference, by_source = _look(state, x)
         done = self._learn(state, x)
-        step = self._judged(state, done, x, reference)
+        step = self._judged(state, done, x, reference, by_source)
         if step is not done or step.note in (FEW_CLASSES, RESTING):
             return step  # answered by whom the look trusts already
-        _note_agreement(state, by_source, step)
         if _who(state) == "both":
             return step._replace(logits=_together(state, by_source, step.logits))
         return self._trusted(state, step, x)
@@ -161,14 +165,17 @@ class Watched:
                 if not at_once:
                     step = self._learn(state, part)
                     step = step._replace(used=size(part) if step.used is None else step.used)
-                    _note_agreement(state, by_source, step)
-                step = self._judged(state, step, part, reference)
+                step = self._judged(state, step, part, reference, by_source)
         again = not at_once or step.leap
         return step._replace(logits=self.predict(state, x)) if again else self._trusted(state, step, x)
 
     def _trusted(self, state: Any, step: Step, x: Tensor) -> Step:
         """Give the step the answer of whom the last look trusts."""
-        return step if state.watch_trusted == "batch" else step._replace(logits=self.predict(state, x))
+        return (
+            step
+            if state.watch_trusted == "batch" and not _has_no_say(state)
+            else step._replace(logits=self.predict(state, x))
+        )
 
     def _report(self, what: str, why: str = "") -> None:
         """Write a line to the log: a warning the first time, which is seen where nobody has set up a log."""
@@ -185,11 +192,15 @@ class Watched:
         note = FEW_CLASSES if state.watch_uneven else RESTING
         return Step(self.predict(state, x), used=0, moved=False, note=note)
 
-    def _judged(self, state: Any, step: Step, x: Tensor, reference: Tensor) -> Step:
+    def _judged(self, state: Any, step: Step, x: Tensor, reference: Tensor, by_source: Tensor) -> Step:
         """Compare the method after its step with the source model; bring it back if it is lost."""
         if step.note in (FEW_CLASSES, RESTING):
             return step
-        reason = _astray(self._peek(state, x), reference) if step.moved else None
+        reason = None
+        if step.moved:
+            answer = self._peek(state, x)
+            _note_agreement(state, answer, reference, by_source)
+            reason = _astray(state, answer, reference)
         if reason is None:
             state.watch_healthy += 1
             return step
@@ -214,7 +225,7 @@ class Watched:
         names = {field.name for field in fields(Watch)}
         kept = {name: value for name, value in state.snapshot().items() if name in names}
         state.restore({**self.initial, **kept})
-        state.watch_agrees = -1.0  # that was another model
+        state.watch_behind = 0.0  # that was another model
 
     @torch.no_grad()
     def predict(self, state: Any, x: Tensor) -> Tensor:
@@ -225,7 +236,7 @@ class Watched:
         return for_uneven_classes(logits) if state.watch_uneven else logits
 
     def _predict(self, state: Any, x: Tensor) -> Tensor:
-        resting = state.watch_rest > 0
+        resting = _has_no_say(state)
         prior = None if state.watch_trusted == "stream" else SMALL
         steady = fixed_statistics(state.model, state.watch_mean, state.watch_var, prior=prior)
         enough = size(x) >= FULL or _has_many_classes(state)  # then the method mixes statistics itself
@@ -237,7 +248,7 @@ class Watched:
     def repeats(self, state: Any, x: Tensor) -> bool:
         """Whether the method goes on by itself, and does what it did the last time."""
         due = state.watch_healthy < FIRST or state.model.since_reset % EVERY == 0
-        wrong = state.watch_trusted != "batch" or state.watch_uneven or state.watch_rest > 0
+        wrong = state.watch_trusted != "batch" or state.watch_uneven or _has_no_say(state)
         return (size(x) >= FULL or not self.gathers) and not due and not wrong and self.method.repeats(state, x)
 
 
@@ -251,15 +262,15 @@ def _has_many_classes(state: Any) -> bool:
 
 
 def _who(state: Any) -> str:
-    """Say whose answers are given: those that the last look trusts, but none of a method that rests or disagrees.
-
-    How sure a method is of itself is not asked: one that is lost is sure. To answer together with the source model, it
-    must agree with it nearly as often as that model agrees with itself by the statistics of the batch.
-    """
+    """Say whose answers are given: those that the last look trusts, but none of a method that has no say."""
     if state.watch_trusted == "both":
-        lost = state.watch_rest > 0 or state.watch_agrees < state.watch_recent[3] - APART
-        return "source" if lost else "both"
+        return "source" if _has_no_say(state) else "both"
     return str(state.watch_trusted)
+
+
+def _has_no_say(state: Any) -> bool:
+    """Whether the method rests or is getting lost. How sure it is of itself is not asked: one that is lost is sure."""
+    return bool(state.watch_rest > 0 or state.watch_behind > LESS)
 
 
 def _together(state: Any, by_source: Tensor, by_method: Tensor) -> Tensor:
@@ -268,12 +279,6 @@ def _together(state: Any, by_source: Tensor, by_method: Tensor) -> Tensor:
     share = (batch + 1e-6) / (source + batch + 2e-6)  # never 0 or 1: a class that is ruled out stays so
     mixed: Tensor = share * by_source + (1 - share) * by_method
     return mixed
-
-
-def _note_agreement(state: Any, by_source: Tensor, step: Step) -> None:
-    if state.watch_trusted == "both" and step.note not in (FEW_CLASSES, RESTING):
-        now = float(agreement(step.logits, by_source))
-        state.watch_agrees = now if state.watch_agrees < 0 else (state.watch_agrees + now) / 2
 
 
 def _gather(state: Any, x: Tensor, answer: Tensor) -> int:
@@ -326,7 +331,8 @@ def _look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     surer = now[1] - now[2] > min(SURER_OF_FEW, now[1] / 4)
     shown, fewer = variety_of(size(x), by_batch.shape[1]), all_classes - few_classes > UNEVEN
     possible = size(x) >= by_batch.shape[1] or few_classes < SHOWN * shown
-    state.watch_uneven = surer and fewer and possible
+    at_first = state.watch_recent == NOTHING  # the statistics of the stream know nothing of it yet
+    state.watch_uneven = surer and fewer and possible and not (at_first and _shifted_throughout(state))
     earlier = now if state.watch_recent == NOTHING else state.watch_recent
     state.watch_recent = [(before + new) / 2 for before, new in zip(earlier, now, strict=True)]
     source, batch, stream, with_batch, with_stream = state.watch_recent
@@ -337,6 +343,23 @@ def _look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     alone, beside = ("source", "stream") if state.watch_uneven else ("both", "batch")
     state.watch_trusted = alone if sure else beside
     return by_batch, by_source
+
+
+def _shifted_throughout(state: Any) -> bool:
+    """Whether the first batch lies about as far from the source in the middle of the model as in its last layer.
+
+    Classes are what the last layers tell apart: a batch of few of them is unusual there, a shifted one everywhere.
+    """
+    statistics = (state.watch_source_mean, state.watch_source_var, state.watch_mean, state.watch_var)
+    apart = torch.stack([_divergence(*layer) for layer in zip(*statistics, strict=True)])
+    return bool(apart[-1] < IN_THE_LAST * apart[:-1].median())  # never, where there is one layer: NaN
+
+
+def _divergence(mean: Tensor, var: Tensor, new_mean: Tensor, new_var: Tensor) -> Tensor:
+    """Kullback–Leibler divergence of Gaussians, new from old: the median of the channels."""
+    ratio = new_var / var.clamp_min(1e-12)
+    kl = ((new_mean - mean).square() / var.clamp_min(1e-12) + ratio - 1 - ratio.clamp_min(1e-12).log()) / 2
+    return kl.float().median()
 
 
 def _look_for_a_shift(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -360,7 +383,15 @@ def _look_for_a_shift(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _astray(answer: Tensor, reference: Tensor) -> str | None:
+def _note_agreement(state: Any, answer: Tensor, reference: Tensor, by_source: Tensor) -> None:
+    """Average over the looks how much less the method agrees with the source model than that model with itself."""
+    if reference is not by_source:
+        behind = float(agreement(reference, by_source) - agreement(answer, by_source))
+        state.watch_behind = (state.watch_behind + behind) / 2
+
+
+@torch.no_grad()
+def _astray(state: Any, answer: Tensor, reference: Tensor) -> str | None:
     """Say why the answers are worse than those of the source model to the same images, if they are."""
     numbers = [variety(answer), variety(reference), agreement(answer, reference), confidence(reference)]
     classes, usual, same, sure = torch.stack(numbers).tolist()
@@ -370,4 +401,6 @@ def _astray(answer: Tensor, reference: Tensor) -> str | None:
         return f"the answers use {math.exp(classes):.1f} classes, the source model's {math.exp(usual):.1f}"
     if 1 - same > 2 * (1 - sure) + APART and classes < usual + APART:
         return f"{1 - same:.0%} of the answers are not those of the source model, which is sure of {sure:.0%}"
+    if state.watch_behind > LOST:
+        return "the answers agree less often with the source model's than its own do by the statistics of the batch"
     return None
