@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from steep import user_code
 from steep.bench import cell as one
 from steep.bench import local, ray, streaming
 from steep.bench.local import Board, Tick
@@ -117,7 +118,10 @@ def test_a_cell_counts_as_done_when_its_row_is_stored(tmp_path: Path, monkeypatc
     assert len(watched) == 2 * (3 + 1)  # three batches and a row each
 
 
-def test_a_cell_that_cannot_be_sent_fails_alone_as_in_the_local_engine(tmp_path: Path) -> None:
+def test_a_cell_that_cannot_be_sent_fails_alone_as_in_the_local_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_code, "OPENED", {})  # what other tests have opened would be sent too
     shipped: list[str] = []
 
     class Cluster:
