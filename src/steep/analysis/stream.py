@@ -30,7 +30,7 @@ from steep.bench.rows import Row, encode
 from steep.comparing import Estimate, RunningGain
 from steep.core.adapter import Adapter
 from steep.core.losses import energy, entropy
-from steep.core.run.runner import REASONS
+from steep.core.run.attempt import REASONS
 from steep.core.run.watched import WAITING
 from steep.errors import DataError, InputError
 from steep.files import explained, make_folder, read_bytes

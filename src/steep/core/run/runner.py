@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +26,10 @@ from steep.core.batch import total
 from steep.core.classifier import copy_tensors
 from steep.core.method import Method, State, Step
 from steep.core.report import Outcome, totals
+from steep.core.run.attempt import NOT_FINITE, REASONS, Attempt, Before, Replay
 from steep.core.run.failures import must_propagate
 from steep.core.run.graph import Graphs, Recording, Work
-from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot
+from steep.core.run.snapshot import DeviceSnapshot, HostSnapshot, without_a_trace
 from steep.core.run.watched import Watched, watch
 from steep.core.settings import Behaviour
 from steep.core.statistics import MixingState
@@ -39,48 +40,6 @@ PROPORTION = 10.0  # times the usual length of an update ...
 LEAST = 1e-3  # ... and that at least this share of the length of the parameters: quiet data must not freeze the model
 PATIENCE = 5  # updates in a row that are out of proportion to the old ones: then they are the new usual
 WARMUP = 10  # healthy updates before "usual" means anything: an optimiser's first ones are unlike the later
-
-REASONS = (
-    "the loss is not finite",
-    "the logits are not finite",
-    "the parameters are not finite",
-    "the update is out of proportion",
-)
-NOT_FINITE = slice(0, 3)  # of REASONS
-
-
-class Before(NamedTuple):
-    """What was on the device before a step."""
-
-    tensors: DeviceSnapshot
-    guard: Tensor  # the guard's numbers, and ...
-    numbers: Tensor  # ... a copy of them
-
-    def revert(self) -> None:
-        """Undo the step, and that it was judged."""
-        self.tensors.revert()
-        self.guard.copy_(self.numbers)
-
-
-class Attempt(NamedTuple):
-    """One step, done and judged on the device."""
-
-    step: Step
-    before: Before | None = None
-    verdict: Tensor | None = None  # a flag for each of REASONS; None if there is nothing to judge
-    undone: bool = False  # whether tensors were put right on the device, where the verdict says so
-
-
-class Replay(NamedTuple):
-    """A step that is repeated from a recording, if the interrupt did not come before it."""
-
-    recording: Recording
-    launched: int  # how often it was, before
-
-    def revert(self) -> None:
-        """Undo the step, and that it was judged."""
-        if self.recording.done_since(self.launched):
-            self.recording.result.before.revert()
 
 
 class Runner:
@@ -158,18 +117,11 @@ class Runner:
         """Answer the images without adapting, and leave everything as it is, `outcome` too."""
         self.settle()
         self._meet(x)
-        device, host = DeviceSnapshot(self.state), HostSnapshot(self.state)
-        try:
+        with without_a_trace(self.state):
             if self.behaviour.episodic:
                 self.state.restore(self.initial)
-            if not plain:
-                return self.method.predict(self.state, x)
-            with torch.no_grad():
-                logits: Tensor = self.state.model(x)
-                return logits
-        finally:
-            device.revert()
-            host.revert(self.state)
+            logits: Tensor = self.state.model(x) if plain else self.method.predict(self.state, x)
+            return logits
 
     def _meet(self, x: Tensor) -> None:
         if isinstance(self.state, MixingState):
@@ -237,7 +189,7 @@ class Runner:
             return attempt
         if not attempt.verdict.any():
             return attempt
-        self._finish_undoing(host, attempt)
+        attempt.finish_undoing(host, self.state)
         reason = self._explain(attempt.verdict)
         if guard == "raise":
             raise GuardError(f"step undone: {reason}. The model is as before; guard='skip' goes on by itself.")
@@ -250,10 +202,9 @@ class Runner:
             return self._attempt(x, self._take_snapshot())
         if self.behaviour.guard != "off":
             self._undo.append(Replay(recording, recording.launched))
-        attempt = _keep(recording.replay(x))
+        attempt: Attempt = recording.replay(x).clone()
         if self.behaviour.steps > 1 and attempt.before is not None:  # the next step overwrites this snapshot
-            tensors, guard, numbers = attempt.before
-            self._undo[-1] = Before(tensors.clone(), guard, numbers.clone())
+            self._undo[-1] = attempt.before.clone()
         return attempt
 
     def _record_step(self, x: Tensor) -> Attempt:
@@ -328,15 +279,10 @@ class Runner:
         host, attempt = self._pending
         harmful = attempt.verdict is not None and bool(attempt.verdict.any())
         if harmful:
-            self._finish_undoing(host, attempt)
+            attempt.finish_undoing(host, self.state)
         self._pending = None
         if harmful:
             self._explain(attempt.verdict)
-
-    def _finish_undoing(self, host: HostSnapshot, attempt: Attempt) -> None:
-        if attempt.before is not None and not attempt.undone:
-            attempt.before.tensors.revert()
-        host.revert(self.state)
 
     def _explain(self, verdict: Tensor | None) -> str | None:
         """Put a verdict into words, which waits for the device. What is not finite may well be so at every batch."""
@@ -412,10 +358,3 @@ class Runner:
         self._numbers.copy_(numbers)
         self.state.model.since_reset = answered
         self._pending = None
-
-
-def _keep(attempt: Attempt) -> Attempt:
-    """Copy what a step reports, which the next replay of its recording overwrites."""
-    fields: dict[str, Any] = {k: v.clone() for k, v in attempt.step._asdict().items() if isinstance(v, Tensor)}
-    verdict = None if attempt.verdict is None else attempt.verdict.clone()
-    return attempt._replace(step=attempt.step._replace(**fields), verdict=verdict)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from types import NoneType
 from typing import Any, Self
@@ -119,6 +121,17 @@ class HostSnapshot:
         state.model.forget_gradients()
         for hook in mixings_of(state.model):  # what is asked for within a step ends with it
             hook.release()
+
+
+@contextmanager
+def without_a_trace(state: State) -> Iterator[None]:
+    """Inside, anything may happen to the state, and random numbers may be drawn; after, it is as before."""
+    device, host = DeviceSnapshot(state), HostSnapshot(state)
+    try:
+        yield
+    finally:
+        device.revert()
+        host.revert(state)
 
 
 def parts(state: State) -> dict[str, Any]:
