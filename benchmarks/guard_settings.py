@@ -4,7 +4,7 @@
 
 CIFAR-10 under speckle noise, Gaussian blur, spatter and saturate at severity 5, and clean, with classes in even
 order, in bursts (Dirichlet, 0.1) and sorted, in batches of 200, 50, 20 and 4; the shipped WRN-40-2. `--set` gives
-constants of steep.core.run.watched other values. A row per stream and method; the source model has one too.
+constants of steep.core.run.trust or .watched other values. A row per stream and method; the source model has one too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 import steep
 from benchmarks.rows import append
 from steep import provenance
-from steep.core.run import watched
+from steep.core.run import trust, watched
 from steep.data import label_shift, load, to_device
 from steep.methods import SOURCE
 from steep.training.weights import find_weights
@@ -55,8 +55,9 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = {name: float(value) for name, value in (pair.split("=") for pair in arguments.set)}
     for name, value in settings.items():
-        getattr(watched, name)  # a name that is not there would change nothing
-        setattr(watched, name, value)
+        module = trust if hasattr(trust, name) else watched
+        getattr(module, name)  # a name that is not there would change nothing
+        setattr(module, name, value)
     model = steep.models.build("wrn-40-2", 10)
     steep.models.checkpoints.load(model, find_weights("cifar10-wrn-40-2", root=arguments.root))
     model = model.eval().to(arguments.device)

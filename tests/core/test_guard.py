@@ -15,7 +15,7 @@ from contract import answering, identical
 from nets import few, images, net
 from steep.core.method import Need
 from steep.core.run import runner as runner_module
-from steep.core.run import watched
+from steep.core.run import trust, watched
 from steep.core.run.runner import Runner
 from steep.errors import GuardError, InputError, SteepWarning
 from steep.methods.tent import Tent
@@ -42,9 +42,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:step undone, and its batch .* no
 def every_batch_is_large_enough(monkeypatch):
     """What small batches get, and what is learned from whom, is in test_watched.py."""
     monkeypatch.setattr(watched, "FULL", 1)
-    monkeypatch.setattr(watched, "UNEVEN", math.inf)
-    monkeypatch.setattr(watched, "AGREES_WITH_BATCH", math.inf)
-    monkeypatch.setattr(watched, "_astray", lambda *_: None)
+    monkeypatch.setattr(trust, "UNEVEN", math.inf)
+    monkeypatch.setattr(trust, "AGREES_WITH_BATCH", math.inf)
+    monkeypatch.setattr(trust, "why_lost", lambda *_: None)
 
 
 class Brittle(nn.Module):

@@ -14,7 +14,7 @@ from test_guard import Brittle, Prism, Wrecker, rainbow
 import steep
 from contract import identical
 from nets import Counting, images, net
-from steep.core.run import runner, watched
+from steep.core.run import runner, trust, watched
 
 pytestmark = [pytest.mark.hostile, pytest.mark.filterwarnings("ignore::steep.errors.SteepWarning")]
 HYPER = {
@@ -122,7 +122,7 @@ def test_a_look_a_recovery_and_a_rest_are_part_of_the_batch(before):
 
 def test_a_recovery_that_breaks_off_leaves_the_state_before_the_batch(monkeypatch):
     """Of tea: its chains are brought back by the recovery too."""
-    monkeypatch.setattr(watched, "_astray", lambda *_: "on purpose")
+    monkeypatch.setattr(trust, "why_lost", lambda *_: "on purpose")
     monkeypatch.setattr(watched, "FULL", 8)
     adapter = steep.adapt(net(), "tea", guard="recover", **HYPER["tea"])
     adapter(images(seed=0))

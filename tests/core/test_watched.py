@@ -15,7 +15,7 @@ from test_guard import MOVING, QUICK, Prism, Wrecker, rainbow
 import steep
 from contract import identical
 from steep.core.layers import mixing_of
-from steep.core.run import watched
+from steep.core.run import trust, watched
 from steep.core.run.snapshot import tensors
 from steep.methods.tent import Tent
 
@@ -182,7 +182,7 @@ def test_where_little_has_shifted_both_answer_and_the_surer_one_counts_for_more(
 
 
 def test_a_method_that_is_of_another_opinion_has_no_say_where_little_has_shifted(monkeypatch):
-    monkeypatch.setattr(watched, "_astray", lambda *_: None)  # it is not brought back
+    monkeypatch.setattr(trust, "why_lost", lambda *_: None)  # it is not brought back
     model = at_home()
     adapter = steep.adapt(model, Smash(), guard="recover")
     adapter(without_a_class(0))  # answered before the first step
@@ -335,63 +335,6 @@ def test_blank_frames_of_an_episode_know_nothing_of_the_one_before():
         assert torch.allclose(answer, steep.adapt(Prism(), "tent", guard="recover")(torch.full_like(x, 0.5)), atol=1e-5)
 
 
-# Whom to trust -------------------------------------------------------------------------------------------------------
-
-
-def sure_of(classes: list[int], certainty: float = 6.0) -> torch.Tensor:
-    """Logits of one image for each class that is named."""
-    return certainty * torch.nn.functional.one_hot(torch.tensor(classes), 4).double()
-
-
-EVEN, ONE, WRONG = [0, 1, 2, 3] * 5, [0] * 20, [3] * 20
-OPINIONS = {  # of the source model by the statistics of the batch, of the stream, and its own
-    "all alike: the method": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN), "batch", False),
-    "its own are surer and agree": (sure_of(EVEN, 3), sure_of(EVEN, 3), sure_of(EVEN), "both", False),
-    "its own are less sure": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN, 3), "batch", False),
-    "its own are sure and lost": (sure_of(EVEN, 3), sure_of(EVEN, 2), sure_of(WRONG), "batch", False),
-    "one class, the stream shows it": (sure_of(EVEN, 2), sure_of(ONE), sure_of(ONE, 3), "stream", True),
-    "one class, its own are surer still": (sure_of(EVEN, 2), sure_of(ONE, 3), sure_of(ONE), "source", True),
-    "one class, its own are lost": (sure_of(EVEN, 2), sure_of(ONE, 3), sure_of(WRONG), "stream", True),
-    "the stream is less sure of fewer": (sure_of(EVEN), sure_of(ONE, 2), sure_of(EVEN, 2), "batch", False),
-}
-
-
-@pytest.mark.parametrize("case", OPINIONS)
-def test_a_look_trusts_who_is_sure_for_a_reason(monkeypatch, case):
-    batch, stream, source, trusted, uneven = OPINIONS[case]
-    opinions = {"batch": batch, "stream": stream, "source": source}
-    monkeypatch.setattr(watched, "_answer", lambda state, x, by: opinions[by])
-    state = steep.adapt(Prism(), "bn", guard="recover")._state
-    watched._look(state, torch.empty(20))
-    assert (state.watch_trusted, state.watch_uneven) == (trusted, uneven)
-
-
-@pytest.mark.parametrize(("last", "first", "uneven"), [(1.0, True, False), (3.0, True, True), (1.0, False, True)])
-def test_a_first_batch_that_is_unusual_in_every_layer_has_shifted(monkeypatch, last, first, uneven):
-    """Few classes show in the last layer; the distance of N(m, 1) from N(0, 1) is m² / 2."""
-    batch, stream, source, _, _ = OPINIONS["one class, the stream shows it"]
-    opinions = {"batch": batch, "stream": stream, "source": source}
-    monkeypatch.setattr(watched, "_answer", lambda state, x, by: opinions[by])
-    layers = [torch.nn.BatchNorm2d(4) for _ in range(4)]
-    state = steep.adapt(torch.nn.Sequential(*layers).eval(), "bn", guard="recover")._state
-    state.watch_mean = [torch.full((4,), m) for m in (1.0, 0.9, 1.1, last)]
-    if not first:
-        state.watch_recent = [1.0] * 5
-    watched._look(state, torch.empty(20))
-    assert state.watch_uneven == uneven
-
-
-@pytest.mark.parametrize(("answered", "uneven"), [(17, False), (3, True)])
-def test_fewer_images_than_classes_are_no_few_classes(monkeypatch, answered, uneven):
-    """Twenty images of a hundred classes cannot show more than twenty of them; three are too few all the same."""
-    few = 8 * torch.eye(100)[torch.arange(20) % answered]
-    opinions = {"batch": torch.zeros(20, 100), "stream": few, "source": torch.zeros(20, 100)}
-    monkeypatch.setattr(watched, "_answer", lambda state, x, by: opinions[by])
-    state = steep.adapt(Prism(), "bn", guard="recover")._state
-    watched._look(state, torch.empty(20))
-    assert state.watch_uneven == uneven
-
-
 def test_a_peek_where_both_answer_is_the_answer():
     model = at_home(scale=1.0)
     adapter = steep.adapt(model, "bn", guard="recover", precision="float32")
@@ -406,9 +349,9 @@ def test_a_first_look_needs_few_images():
     adapter, asked = steep.adapt(Prism(), "tent", guard="recover"), []
     for image in rainbow(0)[0]:
         adapter(image[None])
-        asked.append(int(adapter._state.watch_looks > watched.PRIOR))
+        asked.append(int(adapter._state.watch_looks > trust.PRIOR))
     assert asked.index(1) == watched.GLANCE - 1
-    assert adapter._state.watch_looks == watched.PRIOR + 2
+    assert adapter._state.watch_looks == trust.PRIOR + 2
 
 
 @pytest.mark.parametrize("line", range(8))

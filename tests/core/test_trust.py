@@ -1,0 +1,64 @@
+"""Whom a look trusts, and whether it finds too few classes in the batch, when the answers are as given here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_guard import Prism
+
+import steep
+from steep.core.run import trust
+
+
+def sure_of(classes: list[int], certainty: float = 6.0) -> torch.Tensor:
+    """Logits of one image for each class that is named."""
+    return certainty * torch.nn.functional.one_hot(torch.tensor(classes), 4).double()
+
+
+EVEN, ONE, WRONG = [0, 1, 2, 3] * 5, [0] * 20, [3] * 20
+OPINIONS = {  # of the source model by the statistics of the batch, of the stream, and its own
+    "all alike: the method": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN), "batch", False),
+    "its own are surer and agree": (sure_of(EVEN, 3), sure_of(EVEN, 3), sure_of(EVEN), "both", False),
+    "its own are less sure": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN, 3), "batch", False),
+    "its own are sure and lost": (sure_of(EVEN, 3), sure_of(EVEN, 2), sure_of(WRONG), "batch", False),
+    "one class, the stream shows it": (sure_of(EVEN, 2), sure_of(ONE), sure_of(ONE, 3), "stream", True),
+    "one class, its own are surer still": (sure_of(EVEN, 2), sure_of(ONE, 3), sure_of(ONE), "source", True),
+    "one class, its own are lost": (sure_of(EVEN, 2), sure_of(ONE, 3), sure_of(WRONG), "stream", True),
+    "the stream is less sure of fewer": (sure_of(EVEN), sure_of(ONE, 2), sure_of(EVEN, 2), "batch", False),
+}
+
+
+@pytest.mark.parametrize("case", OPINIONS)
+def test_a_look_trusts_who_is_sure_for_a_reason(monkeypatch, case):
+    batch, stream, source, trusted, uneven = OPINIONS[case]
+    opinions = {"batch": batch, "stream": stream, "source": source}
+    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
+    state = steep.adapt(Prism(), "bn", guard="recover")._state
+    trust.look(state, torch.empty(20))
+    assert (state.watch_trusted, state.watch_uneven) == (trusted, uneven)
+
+
+@pytest.mark.parametrize(("last", "first", "uneven"), [(1.0, True, False), (3.0, True, True), (1.0, False, True)])
+def test_a_first_batch_that_is_unusual_in_every_layer_has_shifted(monkeypatch, last, first, uneven):
+    """Few classes show in the last layer; the distance of N(m, 1) from N(0, 1) is m² / 2."""
+    batch, stream, source, _, _ = OPINIONS["one class, the stream shows it"]
+    opinions = {"batch": batch, "stream": stream, "source": source}
+    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
+    layers = [torch.nn.BatchNorm2d(4) for _ in range(4)]
+    state = steep.adapt(torch.nn.Sequential(*layers).eval(), "bn", guard="recover")._state
+    state.watch_mean = [torch.full((4,), m) for m in (1.0, 0.9, 1.1, last)]
+    if not first:
+        state.watch_recent = [1.0] * 5
+    trust.look(state, torch.empty(20))
+    assert state.watch_uneven == uneven
+
+
+@pytest.mark.parametrize(("answered", "uneven"), [(17, False), (3, True)])
+def test_fewer_images_than_classes_are_no_few_classes(monkeypatch, answered, uneven):
+    """Twenty images of a hundred classes cannot show more than twenty of them; three are too few all the same."""
+    few = 8 * torch.eye(100)[torch.arange(20) % answered]
+    opinions = {"batch": torch.zeros(20, 100), "stream": few, "source": torch.zeros(20, 100)}
+    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
+    state = steep.adapt(Prism(), "bn", guard="recover")._state
+    trust.look(state, torch.empty(20))
+    assert state.watch_uneven == uneven
