@@ -46,9 +46,9 @@ def table_of(data: ImageSet) -> str:
 
 
 def as_jpeg(data: ImageSet) -> bool:
-    """Whether corrupted pictures become JPEG files: where the set says so, and as ImageNet-C's, large ones of files."""
-    known = KNOWN[data.name]
-    return known.corrupted_as_jpeg or (known.transform is not None and table_of(data) == "imagenet")
+    """Whether corrupted pictures become JPEG files."""
+    smallest = KNOWN[data.name].jpeg_from
+    return smallest is not None and min(data.images.shape[1:3]) >= smallest
 
 
 def file_names(data: ImageSet) -> list[str]:

@@ -83,7 +83,7 @@ class DataSet:
     by_hand: str = ""  # what to do where nothing can be fetched
     table: str | None = None  # the corruption parameters published for it
     corrupted_folders: tuple[str, ...] = ()  # names under which its published corrupted version lies on disk
-    corrupted_as_jpeg: bool = False  # that version is folders of JPEG files, not arrays
+    jpeg_from: int | None = None  # its corrupted pictures are JPEG files from this shorter side on; None: always arrays
     read: Callable[[str, Path, Transform], Decoded] | None = None  # a part of a set without files that steep checks
     transform: Transform | None = None  # what its pictures go through where nothing else is asked for
     class_order: Callable[[Path], tuple[str, ...]] | None = None  # its classes, also those that have no pictures here

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from steep.corruptions.parameters import LARGE
 from steep.data.declaration import DataSet, Decoded, declared, facts_of
 from steep.data.picture_files import class_names, file_images, from_class_folders, from_list
 from steep.data.transform import Transform
@@ -53,6 +54,7 @@ DOMAINS = {
         splits=dict.fromkeys(("train", "val", "test"), "the domain"),  # test is the whole domain
         read=partial(_read, name=name, folders=facts.pop("folders"), count=facts["class_count"]),
         transform=Transform(size=224, crop=0.875),
+        jpeg_from=LARGE,
         **facts,
     )
     for name, facts in facts_of("domains").items()

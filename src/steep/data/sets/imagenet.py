@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from steep.corruptions.parameters import LARGE
 from steep.data.arrays import Subset
 from steep.data.declaration import DataSet, Decoded, facts_of
 from steep.data.picture_files import class_names, file_images, from_list, pictures_in
@@ -163,7 +164,7 @@ IMAGENET = DataSet(
     splits={"train": "train", "val": "val", "test": "val"},  # the real test labels were never published
     table="imagenet",
     corrupted_folders=("ImageNet-C", "imagenet-c"),
-    corrupted_as_jpeg=True,
+    jpeg_from=0,
     read=_read_imagenet,
     transform=Transform(size=224, crop=0.875),
     class_order=synsets,
@@ -176,6 +177,7 @@ RELATIVES = tuple(
         shape=(224, 224, 3),
         read=partial(_read_relative, folders=facts.pop("folders"), some=facts.pop("some", False)),
         transform=IMAGENET.transform,
+        jpeg_from=LARGE,
         **facts,
     )
     for name, facts in facts_of("imagenet").items()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steep.corruptions.parameters import LARGE
 from steep.data.arrays import as_images, as_labels, read_npy
 from steep.data.declaration import DataSet, Decoded
 from steep.data.picture_files import class_names, from_class_folders
@@ -70,6 +71,11 @@ def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 _EVERY_SPLIT = {split: split for split in _SPLITS}
 FOLDER = DataSet(
-    name="folder", title="A folder of pictures", splits=_EVERY_SPLIT, read=_read_folder, transform=Transform()
+    name="folder",
+    title="A folder of pictures",
+    splits=_EVERY_SPLIT,
+    read=_read_folder,
+    transform=Transform(),
+    jpeg_from=LARGE,
 )
 ARRAYS = DataSet(name="arrays", title="Your arrays", splits=_EVERY_SPLIT, read=_read_arrays)
