@@ -13,8 +13,8 @@ HOME = Path(__file__).parents[2]
 FOLDERS = ("src", "tools", "benchmarks", "docs/generate", "examples")
 FILES = [file for folder in FOLDERS for file in (HOME / folder).rglob("*.py")]
 TREES = [(file, ast.parse(file.read_text(encoding="utf-8"))) for file in FILES]
-OTHER_THINGS = {"source", "bn", "energy", "auto", "imagenet"}
-"""Words that are more than a name: statistics, layers, a column, a choice, a table of corruptions."""
+OTHER_THINGS = {"source", "bn", "energy", "auto"}
+"""Words that are more than a name: statistics, layers, a column, a choice."""
 OWN_FILES = [HOME / "src/steep/methods", HOME / "src/steep/data/sets"]
 SAYING_NOTHING = {"found", "own", "said", "told", "given", "held"}
 

@@ -53,13 +53,13 @@ def sort(rows: Sequence[Row], trained: Mapping[str, str]) -> list[Part]:
     rankings = _tables([row for row in compared if row["key"] not in lone])
     tuned = [t for t in map(_both_settings, _tables([row for row in rows if row["key"] not in lone])) if t.lines]
     chapters = [*map(_chapter, rankings), *([VARIANTS] * len(variants)), *([TUNED] * len(tuned))]
-    tables = told_apart([*rankings, *variants, *tuned], trained)
+    tables = with_distinct_titles([*rankings, *variants, *tuned], trained)
     parts = [Part(table, _page(table), chapter) for table, chapter in zip(tables, chapters, strict=True)]
     ordered = sorted(parts, key=lambda part: _order(part))
     return [replace(part, folded=_folded(part, ordered)) for part in ordered]
 
 
-def told_apart(tables: Sequence[Table], trained: Mapping[str, str]) -> list[Table]:
+def with_distinct_titles(tables: Sequence[Table], trained: Mapping[str, str]) -> list[Table]:
     """Give each table a title of its own: those that share one say what they differ in.
 
     Where one model was trained more than once, every table under the same protocol says which training it is of.

@@ -60,7 +60,7 @@ def _claim(tables: Sequence[Table], block: dict[str, Any], before: str, *, asked
     if theirs < 0:
         text, averages = "TEA does not have the highest mean accuracy (the paper's own exception)", "mean accuracy"
     text += " (at this severity ours to ask)" if asked else ""
-    paper = "" if asked else f"; paper {number(figures['tea'])}, {signed(theirs)} against {rival}"
+    paper = "" if asked else f"; paper {number(figures[SUBJECT])}, {signed(theirs)} against {rival}"
     chosen = fitting(tables, data, model, source, block["severities"])
     if not chosen:
         return missing(text, where, "no rows of this model on all shifts and severities")
