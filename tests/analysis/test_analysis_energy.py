@@ -107,9 +107,9 @@ def test_gain_reduction_and_their_rank_correlation() -> None:
     assert ranks["all"]["spearman"] == pytest.approx(spearmanr(reduction, gain).statistic)
     assert ranks["fog"]["spearman"] == pytest.approx(spearmanr(reduction[:5], gain[:5]).statistic)
     assert (ranks["all"]["pairs"], ranks["snow"]["pairs"]) == (10, 5)
-    said = EnergySeverity().summary(rows)
-    assert said[0].startswith("tea, all shifts: rank correlation of energy reduction and accuracy gain")
-    assert f"{spearmanr(reduction, gain).statistic:.2f} over 10 points" in said[0]
+    summary = EnergySeverity().summary(rows)
+    assert summary[0].startswith("tea, all shifts: rank correlation of energy reduction and accuracy gain")
+    assert f"{spearmanr(reduction, gain).statistic:.2f} over 10 points" in summary[0]
     for row in rows:
         assert (row["analysis"], row["version"], row["commit"], row["device"]) == (
             "energy-severity",
@@ -129,10 +129,10 @@ def test_a_rank_correlation_is_of_one_data_set() -> None:
 
     assert ranks(both) == ranks(alone[0]) | ranks(alone[1])
     assert len(set(ranks(both).values())) > 3
-    said = EnergySeverity().summary(both)
-    assert said[0].startswith("tea on cifar10-c, wrn-40-2, all shifts")
-    assert "over 10 points" in said[0]
-    assert any(line.startswith("tea on mnist, wrn-40-2, all shifts") for line in said)
+    summary = EnergySeverity().summary(both)
+    assert summary[0].startswith("tea on cifar10-c, wrn-40-2, all shifts")
+    assert "over 10 points" in summary[0]
+    assert any(line.startswith("tea on mnist, wrn-40-2, all shifts") for line in summary)
 
 
 def test_without_a_source_model_there_is_no_gain_rather_than_a_wrong_one() -> None:

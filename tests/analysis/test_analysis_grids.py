@@ -38,10 +38,10 @@ COUNTS = {
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_every_recipe_resolves_to_its_cells(name: str) -> None:
-    found = plan(name, require=False)
-    assert len({cell.key() for cell in found.cells}) == len(found.cells) == COUNTS[name]
-    for cell in found.cells:
-        assert recipes.read(found.train[cell.weights])["model"] == cell.model
+    planned = plan(name, require=False)
+    assert len({cell.key() for cell in planned.cells}) == len(planned.cells) == COUNTS[name]
+    for cell in planned.cells:
+        assert recipes.read(planned.train[cell.weights])["model"] == cell.model
     assert cell.protocol == "reset"
 
 

@@ -120,12 +120,12 @@ def test_moments_are_numpys_and_large_images_are_averaged_down() -> None:
     g = torch.Generator().manual_seed(0)
     a, b = torch.rand(20, 3, 64, 64, generator=g) * 2 - 0.5, torch.rand(15, 3, 64, 64, generator=g)
     small = [x.clamp(0, 1).reshape(len(x), 3, 32, 2, 32, 2).mean((3, 5)).flatten(1).double().numpy() for x in (a, b)]
-    found = distance(moments(a), b)
-    assert found["mean_distance"] == pytest.approx(
+    result = distance(moments(a), b)
+    assert result["mean_distance"] == pytest.approx(
         np.sqrt(((small[0].mean(0) - small[1].mean(0)) ** 2).mean()), rel=1e-4
     )
     covariances = [np.cov(x.T) for x in small]
-    assert found["covariance_distance"] == pytest.approx(
+    assert result["covariance_distance"] == pytest.approx(
         np.sqrt(((covariances[0] - covariances[1]) ** 2).mean()), rel=1e-3
     )
 

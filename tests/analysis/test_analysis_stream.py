@@ -29,22 +29,22 @@ HYPER = {"tea": {"sgld_steps": 2, "buffer_size": 60}}
 
 def run(path: Path, method: str = "tea", *, batches: list[torch.Tensor] | None = None, **options: Any) -> list[Any]:
     """Record a run; the adapter's own reports, which wait for the device."""
-    told = []
+    lines = []
     record = options.pop("record", None) or Recorder(path)
     with record:
         adapter = steep.adapt(net(), method, callbacks=[record], **HYPER.get(method, {}), **options)
         for x in batches or [images(20, seed) for seed in range(4)]:
             adapter(x)
-            told.append(adapter.last)
-    return told
+            lines.append(adapter.last)
+    return lines
 
 
 @pytest.mark.parametrize(("method", "predict"), [("tea", "after"), ("tent", "before"), ("source", None), ("eta", None)])
 def test_a_line_is_what_the_adapter_reports(tmp_path: Path, method: str, predict: str | None) -> None:
-    told = run(tmp_path / "run.jsonl", method, predict=predict)
+    lines = run(tmp_path / "run.jsonl", method, predict=predict)
     rows = read(tmp_path / "run.jsonl")
-    assert len(rows) == len(told) == 4
-    for row, last in zip(rows, told, strict=True):
+    assert len(rows) == len(lines) == 4
+    for row, last in zip(rows, lines, strict=True):
         for name in ("energy_before", "energy_after", "energy_samples", "loss"):
             expected = getattr(last, name)
             assert row[name] == (None if expected is None else pytest.approx(expected, rel=1e-5)), name
@@ -56,9 +56,9 @@ def test_a_line_is_what_the_adapter_reports(tmp_path: Path, method: str, predict
 
 
 def test_a_batch_that_waits_for_more_images_says_so(tmp_path: Path) -> None:
-    told = run(tmp_path / "run.jsonl", "tent", guard="recover")  # batches of 20, and a step has 50 images
+    lines = run(tmp_path / "run.jsonl", "tent", guard="recover")  # batches of 20, and a step has 50 images
     assert [row["waiting"] for row in read(tmp_path / "run.jsonl")] == [True, True, False, True]
-    assert [last.used for last in told] == [0, 0, 60, 0]
+    assert [last.used for last in lines] == [0, 0, 60, 0]
 
 
 def test_what_is_kept_lies_where_the_answers_are_even_if_the_guard_judged_nothing() -> None:
@@ -263,8 +263,8 @@ def test_the_live_view_shows_numbers_and_events_and_what_is_added(tmp_path: Path
 def test_the_cost_in_the_docs_is_that_of_the_stored_row() -> None:
     docs = Path(__file__).parents[2] / "docs"
     row = json.loads((docs / "recorder_cost.jsonl").read_text(encoding="utf-8"))
-    said = " ".join((docs / "analysis.md").read_text(encoding="utf-8").split())
+    text = " ".join((docs / "analysis.md").read_text(encoding="utf-8").split())
     spent, whole = f"{1000 * row['recorder_s']:.0f} ms", f"{row['stream_s']:.1f} s"
     assert (
-        f"recorder took {spent} of a stream of {whole} ({row['batches']} batches of {row['batch_size']} images" in said
+        f"recorder took {spent} of a stream of {whole} ({row['batches']} batches of {row['batch_size']} images" in text
     )

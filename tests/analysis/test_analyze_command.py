@@ -22,10 +22,10 @@ FEW = ["--only", "shift=fog,clean", "--only", "severity=0,5"]
 TEA = ["--set", "tea.sgld_steps=1", "--set", "tea.chains=5", "--set", "tea.buffer_size=20"]
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
-    return said.out, said.err
+def printed(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    output = capsys.readouterr()
+    assert "Traceback" not in output.err
+    return output.out, output.err
 
 
 def test_rows_figure_and_numbers_are_written_and_the_second_run_measures_nothing(
@@ -34,7 +34,7 @@ def test_rows_figure_and_numbers_are_written_and_the_second_run_measures_nothing
     call = ["analyze", "energy-error", *GRID, *FEW, "--only", "method=source", "--out", str(tmp_path)]
     call += ["--format", "json,svg,png,pdf,html"]
     assert main(call) == 0
-    out, _ = told(capsys)
+    out, _ = printed(capsys)
     assert "source: rank correlation of mean energy and mean loss" in out
     names = {f"energy-error.{form}" for form in ("json", "svg", "png", "pdf", "html")}
     names |= {"energy-error-groups.csv", "energy-error-shifts.csv", "rows.jsonl"}
@@ -55,7 +55,7 @@ def test_rows_figure_and_numbers_are_written_and_the_second_run_measures_nothing
     assert main(call) == 0
     assert (tmp_path / "cells.jsonl").read_bytes() == before
     assert main([*call, "--set", "energy-error.width=2"]) == 2
-    assert "Choose another --out" in told(capsys)[1]
+    assert "Choose another --out" in printed(capsys)[1]
 
 
 def test_bench_rows_are_analysed_where_they_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,9 +71,9 @@ def test_bench_rows_are_analysed_where_they_lie(tmp_path: Path, capsys: pytest.C
         assert {row["analysis"] for row in read(out)} == {name}
         assert (out / f"{name}.svg").is_file()
     assert main(["analyze", "energy-steps", "--run", store]) == 2
-    assert "measures more than a bench stores" in told(capsys)[1]
+    assert "measures more than a bench stores" in printed(capsys)[1]
     assert main(["analyze", "calibration", "--run", store, "--only", "shift=snow"]) == 2
-    assert "got none" in told(capsys)[1]
+    assert "got none" in printed(capsys)[1]
     assert main(["analyze", "calibration", "--run", store, "--limit", "3"]) == 2
 
 
@@ -90,7 +90,7 @@ def test_a_cell_that_fails_leaves_the_rest_and_says_so(
     monkeypatch.setattr(one, "run", fails)
     call = ["analyze", "calibration", *GRID, *FEW, *TEA, "--out", str(tmp_path), "--format", ""]
     assert main(call) == 1
-    _, err = told(capsys)
+    _, err = printed(capsys)
     assert "2 of 8 cells are missing" in err
     assert {row["label"] for row in read(tmp_path)} == {"source", "tent", "tea"}
 
@@ -104,12 +104,12 @@ def test_a_failing_measurement_of_every_cell_is_an_error(
     monkeypatch.setattr(energy, "metrics", fails)
     call = ["analyze", "energy-error", *GRID, *FEW, "--only", "method=source", "--out", str(tmp_path)]
     assert main(call) == 2
-    assert "none of 2 cells could be run" in told(capsys)[1]
+    assert "none of 2 cells could be run" in printed(capsys)[1]
     assert not (tmp_path / "rows.jsonl").exists()
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (["energy"], "unknown analysis 'energy': did you mean"),
         (["calibration", "--format", "gif"], "unknown format of a figure 'gif'"),
@@ -120,10 +120,10 @@ def test_a_failing_measurement_of_every_cell_is_an_error(
     ],
 )
 def test_slips_are_answered_with_what_would_have_worked(
-    call: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    call: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["analyze", *call, "--out", str(tmp_path / "out")]) == 2
-    assert said in told(capsys)[1]
+    assert message in printed(capsys)[1]
     assert not (tmp_path / "out").exists()
 
 
@@ -134,8 +134,8 @@ def test_a_recorded_stream_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixtur
         for seed in range(5):
             adapter(images(20, seed))
     assert main(["analyze", "stream", str(path), "--out", str(tmp_path / "out"), "--format", "json"]) == 0
-    assert "tent: 5 batches, 0 steps undone" in told(capsys)[0]
+    assert "tent: 5 batches, 0 steps undone" in printed(capsys)[0]
     assert json.loads((tmp_path / "out" / "stream.json").read_text())["title"]["text"] == "One run, batch by batch"
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     assert main(["analyze", "stream", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert "expected at least one batch" in told(capsys)[1]
+    assert "expected at least one batch" in printed(capsys)[1]

@@ -125,13 +125,13 @@ def main() -> None:
         local.run(cells(), store)
     seconds = time.monotonic() - begun
     whole = {row["key"]: stable(row) for row in read(folder / "whole")}
-    told = {}
+    report = {}
     for kind in kinds:
-        told[kind] = play(kind, folder / kind, seconds)
+        report[kind] = play(kind, folder / kind, seconds)
         cut = [stable(row) for row in read(folder / kind)]
-        told[kind] |= {"cells": len(whole), "rows": len(cut), "equal": all(row == whole[row["key"]] for row in cut)}
-        told[kind]["different"] = len({row["key"] for row in cut})
-    print(json.dumps(told))
+        report[kind] |= {"cells": len(whole), "rows": len(cut), "equal": all(row == whole[row["key"]] for row in cut)}
+        report[kind]["different"] = len({row["key"] for row in cut})
+    print(json.dumps(report))
 
 
 def play(kind: str, folder: Path, seconds: float) -> dict[str, object]:

@@ -72,13 +72,13 @@ class Trainless(Sources):
 
 def test_what_an_adapter_warns_of_once_is_in_all_its_rows(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cells = grid("method=eata", "setting=paper", "seed=0", "shift=fog,contrast,clean")
-    said = "whatever its words are"
+    text = "whatever its words are"
     real, known = Adapter.__call__, set[int]()
 
     def once(self: Adapter, x: Tensor) -> Tensor:
         if id(self) not in known and len(made) == 1:
             known.add(id(self))
-            warnings.warn(said, FallbackWarning, stacklevel=2)
+            warnings.warn(text, FallbackWarning, stacklevel=2)
         return real(self, x)
 
     monkeypatch.setattr(Adapter, "__call__", once)
@@ -89,7 +89,7 @@ def test_what_an_adapter_warns_of_once_is_in_all_its_rows(made: list[str], monke
     missing, acts_as_eta, recorded = rows[-1]["notes"]
     assert "no train split of digits" in missing
     assert "acts as eta" in acts_as_eta
-    assert recorded == said
+    assert recorded == text
     assert one.run(cells[1], Trainless())["notes"] == [missing, acts_as_eta]
 
 

@@ -164,9 +164,9 @@ def test_label_shift_is_one_cell_a_shift_and_keeps_the_images() -> None:
 
 
 def flags(row: Row) -> list[bool]:
-    found = unpacked(row["right"], row["n"])
-    assert found is not None
-    return list(map(bool, found))
+    right = unpacked(row["right"], row["n"])
+    assert right is not None
+    return list(map(bool, right))
 
 
 @pytest.mark.parametrize("protocol", ["continual", "mixed", "label-shift", "mixed-label-shift", "limited-time"])
@@ -242,20 +242,20 @@ def test_the_whole_set_in_one_batch() -> None:
 
 def test_non_finite_answers_are_wrong_answers_and_nan_numbers() -> None:
     logits = torch.tensor([[3.0, 0.0], [math.nan, 0.0], [0.0, math.inf]])
-    found = metrics(logits, torch.tensor([0, 0, 1]))
-    assert found["accuracy"] == pytest.approx(1 / 3)
-    assert found["nonfinite"] == 2
-    assert math.isnan(found["ece"])
-    assert math.isnan(found["loss"])
+    result = metrics(logits, torch.tensor([0, 0, 1]))
+    assert result["accuracy"] == pytest.approx(1 / 3)
+    assert result["nonfinite"] == 2
+    assert math.isnan(result["ece"])
+    assert math.isnan(result["loss"])
 
 
 def test_watching_tells_without_changing_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "_PROGRESS_EVERY", 0.0)
-    told: list[tuple[int, int, float]] = []
+    ticks: list[tuple[int, int, float]] = []
     cell = only("digits", "method=bn", "shift=fog", sets=("batch_size=20",))
-    row = one.run(cell, Sources(), on_progress=lambda *tick: told.append(tick))
-    assert [(done, total) for done, total, _ in told] == [(20, 80), (40, 80), (60, 80), (80, 80)]
-    assert told[-1][2] == pytest.approx(row["accuracy"])
+    row = one.run(cell, Sources(), on_progress=lambda *tick: ticks.append(tick))
+    assert [(done, total) for done, total, _ in ticks] == [(20, 80), (40, 80), (60, 80), (80, 80)]
+    assert ticks[-1][2] == pytest.approx(row["accuracy"])
     assert one.run(cell, Sources())["loss"] == row["loss"]
 
 

@@ -73,11 +73,11 @@ def test_every_protocol_runs_for_real_on_digits(
     assert len(read(store)) == cells
     capsys.readouterr()
     assert main(["report", str(store)]) == 0
-    told = capsys.readouterr().out
-    assert f"protocol {rows[0]['spec']['protocol']}" in told
-    assert "tea" in told
-    assert "first 15 images" in told
-    assert "a part of a bench" not in told
+    printed = capsys.readouterr().out
+    assert f"protocol {rows[0]['spec']['protocol']}" in printed
+    assert "tea" in printed
+    assert "first 15 images" in printed
+    assert "a part of a bench" not in printed
 
 
 def test_dry_run_shows_the_grid_and_an_estimate_and_writes_nothing(
@@ -85,26 +85,26 @@ def test_dry_run_shows_the_grid_and_an_estimate_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "digits", "--dry-run", "--root", str(tmp_path), "--device", "cpu"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "102 cells, 0 of them" in told
-    assert "weights digits: not found; make them: steep train train-digits" in told
-    assert re.search(r"about \S+ (s|min|h) on cpu", told)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "102 cells, 0 of them" in printed
+    assert "weights digits: not found; make them: steep train train-digits" in printed
+    assert re.search(r"about \S+ (s|min|h) on cpu", printed)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_dry_run_of_a_large_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "table-3-pacs", "--dry-run", "--root", str(tmp_path), "--device", "cpu"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "120 cells" in told
-    assert "steep train train-pacs-sketch-resnet-18-bn" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "120 cells" in printed
+    assert "steep train train-pacs-sketch-resnet-18-bn" in printed
 
 
 def failing(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     capsys.readouterr()
     assert main(list(command)) == 2
-    told = capsys.readouterr()
-    assert "Traceback" not in told.err
-    return " ".join(told.err.split())
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return " ".join(printed.err.split())
 
 
 def test_bad_input_is_one_line_with_the_fix_and_loses_nothing(
@@ -116,34 +116,34 @@ def test_bad_input_is_one_line_with_the_fix_and_loses_nothing(
     before = (store / "rows.jsonl").read_bytes()
 
     wrong = checkpoints.save(steep.models.build("wrn-10-1", 7, in_channels=1), tmp_path / "wrong.safetensors")
-    told = failing(capsys, *good, "--weights", str(wrong))
-    assert "does not fit WideResNet" in told
-    assert "fc.weight (7, 64) for (10, 64)" in told
+    printed = failing(capsys, *good, "--weights", str(wrong))
+    assert "does not fit WideResNet" in printed
+    assert "fc.weight (7, 64) for (10, 64)" in printed
 
-    told = failing(
+    printed = failing(
         capsys, "bench", "clean-cifar10", "--store", str(store), "--root", str(tmp_path), "--set", "weights=untrained"
     )
-    assert "steep data fetch cifar10" in told
+    assert "steep data fetch cifar10" in printed
 
-    told = failing(capsys, "bench", "digits", "--engine", "slurm", "--weights", str(weights))
-    assert "unknown engine 'slurm'" in told
-    assert "Known: local, ray" in told
+    printed = failing(capsys, "bench", "digits", "--engine", "slurm", "--weights", str(weights))
+    assert "unknown engine 'slurm'" in printed
+    assert "Known: local, ray" in printed
 
-    told = failing(capsys, *good, "--weights", str(weights), "--device", "abacus")
-    assert "--device: expected one that works here, such as cpu, got 'abacus'" in told
+    printed = failing(capsys, *good, "--weights", str(weights), "--device", "abacus")
+    assert "--device: expected one that works here, such as cpu, got 'abacus'" in printed
 
-    told = failing(capsys, *good, "--weights", str(weights), "--engine", "ray", "--device", "cuda")
-    assert "--device cuda: the ray engine takes none" in told
-    assert "--gpus" in told
-    told = failing(capsys, *good, "--weights", str(weights), "--gpus", "0.5")
-    assert "--gpus 0.5: is for --engine ray" in told
-    told = failing(capsys, *good, "--weights", str(weights), "--engine", "ray", "--compile")
-    assert "--compile: is for one process on one device. Leave it out" in told
+    printed = failing(capsys, *good, "--weights", str(weights), "--engine", "ray", "--device", "cuda")
+    assert "--device cuda: the ray engine takes none" in printed
+    assert "--gpus" in printed
+    printed = failing(capsys, *good, "--weights", str(weights), "--gpus", "0.5")
+    assert "--gpus 0.5: is for --engine ray" in printed
+    printed = failing(capsys, *good, "--weights", str(weights), "--engine", "ray", "--compile")
+    assert "--compile: is for one process on one device. Leave it out" in printed
 
     (tmp_path / "mine.toml").write_text('kind = "bench"\nsevrities = [5]\n', encoding="utf-8")
-    told = failing(capsys, "bench", str(tmp_path / "mine.toml"))
-    assert "unknown key of recipe mine 'sevrities': did you mean 'severities'?" in told
-    assert "batch_size" in told
+    printed = failing(capsys, "bench", str(tmp_path / "mine.toml"))
+    assert "unknown key of recipe mine 'sevrities': did you mean 'severities'?" in printed
+    assert "batch_size" in printed
 
     assert (store / "rows.jsonl").read_bytes() == before
     row = json.loads(before)
@@ -165,9 +165,9 @@ def test_a_cell_that_fails_fails_alone(tmp_path: Path, capsys: pytest.CaptureFix
         encoding="utf-8",
     )
     assert main(["bench", str(recipe), "--store", str(tmp_path / "run"), "--device", "cpu"]) == 1
-    told = " ".join(capsys.readouterr().err.split())
-    assert "1 cells run, 0 there already, 1 failed" in told
-    assert "bn fog 5: NothingToAdaptError" in told
+    errors = " ".join(capsys.readouterr().err.split())
+    assert "1 cells run, 0 there already, 1 failed" in errors
+    assert "bn fog 5: NothingToAdaptError" in errors
     assert [row["spec"]["method"] for row in read(tmp_path / "run")] == ["tent"]
     assert main(["report", str(tmp_path / "run")]) == 0
     assert "a part of a bench: 1 of 2 cells have run so far" in capsys.readouterr().out
@@ -199,12 +199,12 @@ def test_ctrl_c_ends_with_what_is_stored(tmp_path: Path, capsys: pytest.CaptureF
             assert time.monotonic() < until
             time.sleep(0.05)
         bench.send_signal(signal.SIGINT)
-        _, told = bench.communicate(timeout=30)
+        _, output = bench.communicate(timeout=30)
     kept = len(read(store))
     assert bench.returncode == 130
     assert 3 <= kept < 102
-    assert f"stopped; {kept} of 102 cells are in" in " ".join(told.split())
-    assert "Traceback" not in told
+    assert f"stopped; {kept} of 102 cells are in" in " ".join(output.split())
+    assert "Traceback" not in output
     for form in ("terminal", "markdown", "latex", "html"):
         assert main(["report", str(store), "--format", form]) == 0
         printed = capsys.readouterr().out
@@ -220,11 +220,11 @@ def test_an_unreachable_cluster_is_said_within_seconds(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     begun = time.monotonic()
     words = ["bench", "digits", "--store", str(tmp_path), "--set", "weights=untrained", "--engine", "ray"]
-    told = failing(capsys, *words, "--address", address)
+    printed = failing(capsys, *words, "--address", address)
     assert time.monotonic() - begun < 20
-    assert "engine ray" in told
-    assert address in told
-    assert "local" in told
+    assert "engine ray" in printed
+    assert address in printed
+    assert "local" in printed
     assert (tmp_path / "rows.jsonl").read_bytes() == b""
 
 

@@ -48,15 +48,15 @@ def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
-    return said.out, said.err
+def printed(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    output = capsys.readouterr()
+    assert "Traceback" not in output.err
+    return output.out, output.err
 
 
 def test_offline_runs_on_digits_and_writes_rows_and_page(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0
-    out, err = told(capsys)
+    out, err = printed(capsys)
     assert err.splitlines()[0] == "running on scikit-learn's bundled digits, as asked (--offline)"
     rows = read(first / "digits")
     methods = recipes.read("digits")["demo"]
@@ -75,7 +75,7 @@ def test_offline_runs_on_digits_and_writes_rows_and_page(first: Path, capsys: py
 
 def test_the_last_sentence_is_made_of_the_rows(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0
-    out, _ = told(capsys)
+    out, _ = printed(capsys)
     rows = [row for row in read(first / "digits") if row["spec"]["shift"] != "clean"]
     means = {
         method: sum(values) / len(values)
@@ -118,7 +118,7 @@ def test_the_second_run_prints_what_is_stored(
     begun = time.monotonic()
     assert main(["demo", "--offline", "--out", str(first), *SMALL]) == 0
     assert time.monotonic() - begun < 10
-    out, err = told(capsys)
+    out, err = printed(capsys)
     assert "\ntent " in out
     assert "cells" not in err
     assert store.read_bytes() == before
@@ -126,7 +126,7 @@ def test_the_second_run_prints_what_is_stored(
 
 def test_without_network_it_falls_back_in_one_line_and_exits_0(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(first), *SMALL]) == 0
-    _, err = told(capsys)
+    _, err = printed(capsys)
     fell = [line for line in err.splitlines() if "digits" in line]
     assert len(fell) == 1
     assert fell[0].startswith("CIFAR-10 cannot be fetched, running on scikit-learn's bundled digits instead (")
@@ -151,7 +151,7 @@ def test_what_is_stored_of_cifar10_needs_neither_data_nor_network(
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))
     assert main(["demo", "--out", str(tmp_path), *SMALL]) == 0
-    out, err = told(capsys)
+    out, err = printed(capsys)
     assert "CIFAR-10-C" in out
     assert "51.0" in out
     assert "fetch" not in err
@@ -171,7 +171,7 @@ def test_a_cell_that_fails_is_named_and_the_rest_is_shown(
 
     monkeypatch.setattr(one, "run", fails)
     assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 1
-    out, err = told(capsys)
+    out, err = printed(capsys)
     assert "tent contrast 5: InputError: no [bold]sharpness[/bold] here" in err
     assert "\nshot " in out
     assert "\ntent " not in out
@@ -179,7 +179,7 @@ def test_a_cell_that_fails_is_named_and_the_rest_is_shown(
 
 def test_a_slip_is_said_before_anything_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "d"), "--device", "abacus"]) == 2
-    assert "--device: expected one that works here" in told(capsys)[1]
+    assert "--device: expected one that works here" in printed(capsys)[1]
     assert not (tmp_path / "d").exists()
 
 
@@ -198,7 +198,7 @@ def test_ctrl_c_says_what_is_kept(
     monkeypatch.setattr(one, "run", stops)
     assert main(["demo", "--offline", "--out", str(tmp_path), *SMALL]) == 130
     store = tmp_path / "digits" / "rows.jsonl"
-    assert f"stopped; 2 of 36 cells are in {store}, the same command goes on from there" in told(capsys)[1]
+    assert f"stopped; 2 of 36 cells are in {store}, the same command goes on from there" in printed(capsys)[1]
     assert len(read(store)) == 2
 
 

@@ -64,10 +64,10 @@ def test_a_row_says_how_many_steps_the_guard_undid(episodic: bool, monkeypatch: 
     real = Runner._judge
     judged = 0
 
-    def harsh(self: Runner, *given: Any) -> Any:
+    def harsh(self: Runner, *args: Any) -> Any:
         nonlocal judged
         judged += 1
-        verdict = real(self, *given)
+        verdict = real(self, *args)
         return verdict | True if judged % 2 else verdict  # every second step is called harmful
 
     monkeypatch.setattr(Runner, "_judge", harsh)
@@ -78,7 +78,7 @@ def test_a_row_says_how_many_steps_the_guard_undid(episodic: bool, monkeypatch: 
 
 def test_the_count_goes_on_over_a_reset_between_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Runner._judge
-    monkeypatch.setattr(Runner, "_judge", lambda self, *given: real(self, *given) | True)
+    monkeypatch.setattr(Runner, "_judge", lambda self, *args: real(self, *args) | True)
     (cell,) = plan("digits-continual", sets=["weights=untrained"], only=["method=tent"], limit=20).cells
     stream = streaming.stream
     monkeypatch.setattr(streaming, "stream", lambda *a, **k: [replace(part, reset=True) for part in stream(*a, **k)])
@@ -96,16 +96,16 @@ def test_without_a_guard_a_row_says_nothing_of_it() -> None:
 def test_the_energy_before_is_that_of_the_same_images(tmp_path: Path) -> None:
     """One name, two sets: what was kept of the first must not be taken for the second."""
     draw = np.random.default_rng(0)
-    found = []
+    pairs = []
     for level in (40, 250):
         file = tmp_path / f"{level}.npz"
         np.savez(file, images=draw.integers(level - 40, level, (40, 16, 16, 3), np.uint8), labels=np.arange(40) % 10)
         cell = Cell(data="arrays", shift="clean", model="wrn-10-1", weights="untrained", method="bn", batch_size=20)
         source = replace(cell, method="source", predict=METHODS["source"].predicts)
         disk = Sources(file)
-        found.append((one.run(cell, disk)["energy_before"], one.run(source, disk)["energy_after"]))
-    assert all(before == pytest.approx(own, rel=1e-6) for before, own in found)
-    assert found[0][0] != found[1][0]
+        pairs.append((one.run(cell, disk)["energy_before"], one.run(source, disk)["energy_after"]))
+    assert all(before == pytest.approx(source_energy, rel=1e-6) for before, source_energy in pairs)
+    assert pairs[0][0] != pairs[1][0]
 
 
 def test_a_cell_counts_as_done_when_its_row_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

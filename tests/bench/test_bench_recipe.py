@@ -101,20 +101,20 @@ def test_recipes_carry_the_papers_hyper_parameters() -> None:
         if not name.startswith(("table", "appendix", "clean")):
             continue
         for cell in plan(name, only=["method=tea"], require=False).cells:
-            said = table[cell.data][cell.source] if cell.source else table[cell.data]
+            printed = table[cell.data][cell.source] if cell.source else table[cell.data]
             hyper = dict(cell.hyper)
             assert {k: hyper[k] for k in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")} == {
-                k: said[k] for k in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")
+                k: printed[k] for k in ("lr", "sgld_steps", "sgld_rate", "sgld_noise")
             }
-            assert cell.steps == said["steps"]
-            assert (cell.batch_size or "full") == said["batch_size"]
+            assert cell.steps == printed["steps"]
+            assert (cell.batch_size or "full") == printed["batch_size"]
 
 
 def test_what_the_command_sets_wins_over_a_source_domain() -> None:
     steps = {cell.steps for cell in plan("table-3-pacs", only=["method=tent"], require=False).cells}
     assert steps == {10, 20}
-    told = plan("table-3-pacs", only=["method=tent"], sets=["steps=2", "batch_size=64"], require=False).cells
-    assert {(cell.steps, cell.batch_size) for cell in told} == {(2, 64)}
+    planned = plan("table-3-pacs", only=["method=tent"], sets=["steps=2", "batch_size=64"], require=False).cells
+    assert {(cell.steps, cell.batch_size) for cell in planned} == {(2, 64)}
 
 
 def test_what_the_command_sets_wins_over_a_methods_own_table() -> None:
@@ -161,8 +161,8 @@ def test_tuned_is_there_where_it_differs_and_keeps_what_it_is_about() -> None:
     assert sorted(hyper) == ["eata", "eta", "pl", "sar"]
     assert hyper["eta"]["lr"] == 1e-4  # the set's rate, which tuned says nothing about
     assert hyper["pl"]["lr"] == 1e-3  # tuned's own, not the recipe's 5e-5 for the paper's setting
-    said = plan("appendix-tiny-imagenet", only=["setting=tuned", "method=pl"], sets=["pl.lr=0.5"], require=False)
-    assert dict(said.cells[0].hyper)["lr"] == 0.5
+    planned = plan("appendix-tiny-imagenet", only=["setting=tuned", "method=pl"], sets=["pl.lr=0.5"], require=False)
+    assert dict(planned.cells[0].hyper)["lr"] == 0.5
 
 
 def test_options_choose_and_set() -> None:
@@ -211,7 +211,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"data": 'data = "digits-c"\nbatchsize = 3'},
@@ -252,13 +252,13 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         ({"tent": 'tent = { settings = ["best"] }'}, "settings: expected .*'paper' or 'tuned'"),
     ],
 )
-def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], said: str) -> None:
-    with pytest.raises((InputError, UnknownNameError), match=said):
+def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], message: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=message):
         plan(mine(tmp_path, **changes))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"sets": ["tea"]}, r"--set: expected NAME=VALUE"),
         ({"sets": ["tae.lr=1"]}, r"unknown method to set 'tae': did you mean 'tea'"),
@@ -275,8 +275,8 @@ def test_slips_in_a_recipe(tmp_path: Path, changes: dict[str, str], said: str) -
         ({"seeds": "x"}, r"seeds: expected such as 0..4"),
     ],
 )
-def test_slips_on_the_command_line(options: dict[str, object], said: str) -> None:
-    with pytest.raises((InputError, UnknownNameError), match=said):
+def test_slips_on_the_command_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=message):
         plan("digits", require=False, **options)  # type: ignore[arg-type]
 
 

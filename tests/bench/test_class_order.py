@@ -17,7 +17,7 @@ from steep.models import build, checkpoints
 def test_orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     checkpoints.save(build("wrn-10-1", 10, in_channels=1), tmp_path / "w.safetensors")
-    told = [
+    command = [
         "--data",
         "digits",
         "--size",
@@ -31,16 +31,16 @@ def test_orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "bn",
         "tent",
     ]
-    told += ["--weights", str(tmp_path / "w.safetensors"), "--out", str(tmp_path / "rows.jsonl")]
-    monkeypatch.setattr(sys, "argv", ["class_order", *told])
+    command += ["--weights", str(tmp_path / "w.safetensors"), "--out", str(tmp_path / "rows.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["class_order", *command])
     main()
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    found = {(row["method"], row["order"]): row for row in rows}
-    assert len(found) == 6
+    by_order = {(row["method"], row["order"]): row for row in rows}
+    assert len(by_order) == 6
     assert (
-        found["source", "mixed"]["accuracy"] == found["source", "by-class"]["accuracy"]
+        by_order["source", "mixed"]["accuracy"] == by_order["source", "by-class"]["accuracy"]
     )  # it sees one image at a time
-    assert found["bn", "mixed"]["accuracy"] != found["bn", "by-class"]["accuracy"]
-    assert found["bn", "mixed"]["classes_a_batch"] == 10
-    assert found["bn", "by-class"]["classes_a_batch"] < 4
-    assert (found["tent", "mixed"]["lr"], "lr" in found["bn", "mixed"]) == (1e-4, False)
+    assert by_order["bn", "mixed"]["accuracy"] != by_order["bn", "by-class"]["accuracy"]
+    assert by_order["bn", "mixed"]["classes_a_batch"] == 10
+    assert by_order["bn", "by-class"]["classes_a_batch"] < 4
+    assert (by_order["tent", "mixed"]["lr"], "lr" in by_order["bn", "mixed"]) == (1e-4, False)

@@ -48,7 +48,7 @@ def test_it_goes_on_where_it_stopped_and_a_job_that_fails_is_named(
 ) -> None:
     broken = Job("broken", "table-3-pacs")  # its weights are not there
     words = ["reproduce", "--root", str(tmp_path), "--results", str(tmp_path), "--device", "cpu"]
-    for jobs, more, said, rows in (
+    for jobs, more, message, rows in (
         ((SMALL,), ["--list"], "2 of 2 cells", 0),
         ((SMALL,), ["--minutes", "0"], "out of time", 0),
         ((broken, SMALL), [], "2 of 2 cells", 2),  # the next one runs
@@ -58,7 +58,7 @@ def test_it_goes_on_where_it_stopped_and_a_job_that_fails_is_named(
         monkeypatch.setattr(sys, "argv", [*words, *more])
         with pytest.raises(SystemExit, match="failed: broken") if broken in jobs else contextlib.nullcontext():
             reproduce.main()
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out
         store = tmp_path / "digits.jsonl"
         assert (len(read(store)) if store.exists() else 0) == rows
 
@@ -75,6 +75,6 @@ def test_rows_count_where_their_weights_are_not(tmp_path: Path) -> None:
 
 def test_weights_that_no_grid_is_waiting_for_are_not_made(tmp_path: Path) -> None:
     train = Job("w", "train-digits", "train")
-    for weights, said in (("untrained", reproduce.UNUSED), ("digits", "to do")):
+    for weights, message in (("untrained", reproduce.UNUSED), ("digits", "to do")):
         grid = Job("digits", "digits", limit=20, only=SMALL.only, sets=(f"weights={weights}",))
-        assert train.left(tmp_path, tmp_path, grid.cells(tmp_path, tmp_path)[0]) == said
+        assert train.left(tmp_path, tmp_path, grid.cells(tmp_path, tmp_path)[0]) == message

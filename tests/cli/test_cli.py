@@ -49,7 +49,7 @@ def test_a_wrong_call_is_2(arguments: list[str], capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["corrupt", "digits"], "error: steep corrupt: nothing to do. Give --out DIR"),
         (["corrupt", "digitz", "--out", "x"], "error: unknown data set 'digitz': did you mean 'digits'"),
@@ -65,7 +65,7 @@ def test_a_wrong_call_is_2(arguments: list[str], capsys: pytest.CaptureFixture[s
 )
 def test_an_error_is_one_line_with_the_fix(
     arguments: list[str],
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -74,7 +74,7 @@ def test_an_error_is_one_line_with_the_fix(
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert len(err.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -192,7 +192,7 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["digits", "--out", "x", "--device", "cuda:99"], "device: expected one that works here"),
         (["digits", "--out", "x", "--device", "nonsense"], "got 'nonsense' ("),
@@ -202,13 +202,17 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_wrong_corrupt_leaves_no_folder(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEEP_DATA", str(tmp_path))
     assert main(["corrupt", *arguments]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert len(err.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -19,13 +19,13 @@ from steep.cli import info, main
 
 def test_it_says_what_runs_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["steep"]["version"] == steep.__version__
-    assert platform.python_version() in said["steep"]["python"]
-    assert said["libraries"]["torch"] == torch.__version__
-    assert said["libraries"]["numpy"] == np.__version__
-    assert said["device"]["bfloat16 on cpu"].endswith("(measured now)")
-    assert ("cuda:0" in said["device"]) == torch.cuda.is_available()
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["steep"]["version"] == steep.__version__
+    assert platform.python_version() in facts["steep"]["python"]
+    assert facts["libraries"]["torch"] == torch.__version__
+    assert facts["libraries"]["numpy"] == np.__version__
+    assert facts["device"]["bfloat16 on cpu"].endswith("(measured now)")
+    assert ("cuda:0" in facts["device"]) == torch.cuda.is_available()
 
 
 def test_every_extra_a_user_may_install_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:

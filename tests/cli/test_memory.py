@@ -17,9 +17,9 @@ if sys.argv[1] == "keep":
     assert keep_freed_memory()
 before = resident()
 large = np.ones(16_000_000)  # 128 MB
-held = resident()
+now = resident()
 del large
-print(held - before, resident() - before)
+print(now - before, resident() - before)
 """
 
 
@@ -27,6 +27,6 @@ print(held - before, resident() - before)
 @pytest.mark.parametrize(("kept", "rest"), [("keep", 120), ("give back", 0)])
 def test_a_large_block_stays_where_it_is_asked_for(kept: str, rest: int) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, kept], capture_output=True, text=True, check=True)
-    held, left = map(int, done.stdout.split())
-    assert held >= 120
+    grown, left = map(int, done.stdout.split())
+    assert grown >= 120
     assert rest <= left <= rest + 15

@@ -73,13 +73,13 @@ def test_the_batch_is_chosen_by_memory_and_a_model_without_a_size_is_told_of(
     command = ["compare", "--model", "wrn-10-1", "--weights", weights, "--images", pictures(tmp_path)]
     command += ["--methods", "tent"]
     monkeypatch.setitem(steep.adapt.__kwdefaults__, "guard", "recover")  # small batches wait, and are counted
-    said = run(capsys, *command)
-    assert "of 1 batches" in said[1]
-    assert "16 × 16" in said[2]
+    printed = run(capsys, *command)
+    assert "of 1 batches" in printed[1]
+    assert "16 × 16" in printed[2]
     monkeypatch.setattr(batch_size, "_free_memory", lambda device: 0)
-    said = run(capsys, *command, "--size", 8)
-    assert "of 24 batches" in said[1]
-    assert "pictures stay as they are" not in said[2]
+    printed = run(capsys, *command, "--size", 8)
+    assert "of 24 batches" in printed[1]
+    assert "pictures stay as they are" not in printed[2]
     assert "of 3 batches" in run(capsys, *command, "--size", 8, "--batch-size", 8)[1]
 
 

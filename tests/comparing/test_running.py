@@ -48,7 +48,7 @@ def test_what_is_long_ago_counts_less(monkeypatch) -> None:
     gain, draw = RunningGain(), torch.Generator().manual_seed(0)
     answers = [[torch.randn(20, 5, generator=draw) for _ in range(4)] for _ in range(3)]
     for each in answers:
-        told(gain, *each)
+        take_answers(gain, *each)
     signs = Signs(), Signs()
     for age, each in ((4, 0), (2, 1), (1, 2)):  # as if the new ones had come so many times
         for _ in range(4 // age):
@@ -59,7 +59,7 @@ def test_what_is_long_ago_counts_less(monkeypatch) -> None:
     assert gain.read() == pytest.approx(estimated_gain(signs[0].read(), signs[1].read(), changed))
 
 
-def told(gain: RunningGain, first: Tensor, first_view: Tensor, adapted: Tensor, adapted_view: Tensor) -> bool:
+def take_answers(gain: RunningGain, first: Tensor, first_view: Tensor, adapted: Tensor, adapted_view: Tensor) -> bool:
     """Let made-up models answer a batch."""
     x, of = torch.zeros(len(first), 1, 2, 2), iter([first, first_view])
     gain.ask(lambda _: next(of), x)
@@ -74,7 +74,7 @@ def test_a_model_that_is_stuck_is_harmed_and_one_that_is_freed_is_helped() -> No
     good, stuck = sure(torch.arange(100) % 10), sure(torch.zeros(100, dtype=torch.long))
     for (source, adapted), verdict in {(0, 1): "harming", (1, 0): "helping", (0, 0): "cannot tell"}.items():
         gain, of = RunningGain(), (good, stuck)
-        assert told(gain, of[source], of[source], of[adapted], of[adapted])
+        assert take_answers(gain, of[source], of[source], of[adapted], of[adapted])
         assert gain.numbers()["verdict"] == verdict
         assert gain.read().sentence.startswith(f"adapting is {verdict}" if source != adapted else "cannot tell")
 

@@ -355,12 +355,12 @@ def test_a_model_may_write_into_its_images(method):
     hyper = {"tea": TEA, "tea-fast": TEA, "cotta": {"copies": 2}, "memo": {"copies": 2}}.get(method, {})
     answers, number = {}, few(method)
     for layout in ("in place", "apart"):
-        given = [images(number, seed=s) for s in range(3)]
+        batches = [images(number, seed=s) for s in range(3)]
         adapter = steep.adapt(
             InPlace(layout), method, source=[images(seed=9)], steps=2, guard="recover", seed=1, **hyper
         )
-        answers[layout] = [adapter(x) for x in given]
-        assert all(torch.equal(x, images(number, seed=s)) for s, x in enumerate(given))
+        answers[layout] = [adapter(x) for x in batches]
+        assert all(torch.equal(x, images(number, seed=s)) for s, x in enumerate(batches))
         assert adapter.last.undone == 0
     assert all(torch.equal(a, b) for a, b in zip(*answers.values(), strict=True))
 
@@ -410,11 +410,11 @@ def test_layers_without_a_weight_of_their_own_are_taken():
 
         def __init__(self, *sizes: int) -> None:
             super().__init__(*sizes)
-            self.held = nn.Parameter(self.weight.detach().clone())
+            self.packed = nn.Parameter(self.weight.detach().clone())
             del self.weight
 
         def forward(self, x):
-            return nn.functional.linear(x, self.held, self.bias)
+            return nn.functional.linear(x, self.packed, self.bias)
 
     model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), Packed(192, 5))
     assert steep.adapt(model, "tent")(images()).shape == (20, 5)

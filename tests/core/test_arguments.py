@@ -28,9 +28,9 @@ def net() -> nn.Module:
 X = images(16, seed=1)
 
 
-def refused(method: str = "tent", **given: Any) -> str:
+def refused(method: str = "tent", **values: Any) -> str:
     with pytest.raises(InputError) as error:
-        steep.adapt(net(), method, **given)
+        steep.adapt(net(), method, **values)
     return str(error.value)
 
 
@@ -80,9 +80,9 @@ def test_yes_and_no_of_other_libraries() -> None:
 @pytest.mark.parametrize("method", ["pl", "shot", "tent", "eta", "eata", "sar", "tea"])
 @pytest.mark.parametrize("value", [None, 5, nn.Linear, [["norm"]], ["norm", 3], b"norm"])
 def test_params_that_name_none(method: str, value: object) -> None:
-    said = refused(method, params=value)
-    assert said.startswith(f'{method}: params: expected "norm", "all", layer kinds such as ["norm", "linear"]')
-    assert said.endswith(f"got {value!r}")
+    message = refused(method, params=value)
+    assert message.startswith(f'{method}: params: expected "norm", "all", layer kinds such as ["norm", "linear"]')
+    assert message.endswith(f"got {value!r}")
 
 
 @pytest.mark.parametrize("value", ["norm", ["norm"], ("norm",), {"norm"}, r"^1\."])
@@ -91,7 +91,7 @@ def test_params_that_name_some(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "given", "expected"),
+    ("method", "values", "expected"),
     [
         ("tent", {"lr": float("nan")}, "above 0"),
         ("tent", {"lr": float("inf")}, "above 0"),
@@ -119,18 +119,18 @@ def test_params_that_name_some(value: Any) -> None:
         ("tea", {"clamp": (0, 1, 2)}, "two finite numbers"),
     ],
 )
-def test_hyper_parameters_that_would_fail_at_every_step(method: str, given: dict[str, object], expected: str) -> None:
-    ((name, value),) = given.items()
-    message = refused(method, **given)
+def test_hyper_parameters_that_would_fail_at_every_step(method: str, values: dict[str, object], expected: str) -> None:
+    ((name, value),) = values.items()
+    message = refused(method, **values)
     assert message.startswith(f"{method}: {name}: expected ")
     assert expected in message
     assert message.endswith(f"got {value!r}")
 
 
 def test_a_method_made_by_hand_is_checked_too() -> None:
-    for given in ({"lr": "0.1"}, {"lr": None}, {"lr": True}, {"params": None}):
-        with pytest.raises(InputError, match=f"tent: {next(iter(given))}: expected "):
-            steep.METHODS["tent"](**given)
+    for values in ({"lr": "0.1"}, {"lr": None}, {"lr": True}, {"params": None}):
+        with pytest.raises(InputError, match=f"tent: {next(iter(values))}: expected "):
+            steep.METHODS["tent"](**values)
     made = steep.METHODS["tea"](lr=np.float32(0.5), clamp=[0, np.int64(1)], grad_clip=None, params={"norm", "conv"})
     assert (made.clamp, made.params) == ((0.0, 1.0), ("conv", "norm"))
     assert [type(value) for value in (made.lr, *made.clamp)] == [float, float, float]
@@ -152,9 +152,9 @@ def test_source_images_come_in_batches(value: object) -> None:
 
 
 def test_what_is_no_device() -> None:
-    said = refused(device={})
-    assert said.startswith("device: the model cannot be brought to {} (")
-    assert "\n" not in said
+    message = refused(device={})
+    assert message.startswith("device: the model cannot be brought to {} (")
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("value", [3.5, b"cpu", torch.tensor(0), np.float32(0), ["cpu"]])

@@ -128,9 +128,9 @@ def test_a_layer_that_runs_twice_has_no_statistics_to_fix():
     x = images()
     adapter = steep.adapt(Twice().eval(), "tent")
     adapter(x)
-    for given in (x, x[:5], [x, x]):
+    for batches in (x, x[:5], [x, x]):
         with pytest.raises(InputError, match=r"merged: body\.bn \(BatchNorm2d\) runs more than once .*Keep the"):
-            adapter.merged(given)
+            adapter.merged(batches)
     fixed = steep.adapt(Twice().eval(), "tent", statistics="source")
     fixed(x)
     torch.testing.assert_close(fixed.merged()(x), answer(fixed, x))
@@ -241,8 +241,8 @@ def test_onnx_keeps_the_answers(kind, method, tmp_path):
     torch.onnx.export(module, (x,), tmp_path / "net.onnx", dynamo=True, dynamic_shapes=shapes, verbose=False)
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     for batch in (x, images(3, seed=5)):
-        (found,) = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
-        torch.testing.assert_close(torch.from_numpy(found), module(batch), atol=1e-4, rtol=0)
+        (result,) = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
+        torch.testing.assert_close(torch.from_numpy(result), module(batch), atol=1e-4, rtol=0)
     if kind == "batch":
-        (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-        torch.testing.assert_close(torch.from_numpy(found), answer(adapter, x), atol=1e-4, rtol=0)
+        (result,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        torch.testing.assert_close(torch.from_numpy(result), answer(adapter, x), atol=1e-4, rtol=0)

@@ -196,8 +196,8 @@ class Asking(Method[DescentState]):
 def test_results_of_before_a_reset_may_still_be_held():
     graph = adapter_for("tea", graph=True, deterministic=True)
     first = [graph(images(seed=s)) for s in range(5)]
-    held = graph.raw  # in the memory of the recordings
-    assert held.verdict is not None
+    raw = graph.raw  # in the memory of the recordings
+    assert raw.verdict is not None
     assert recorded(graph) == 2
     graph.reset()
     again = [graph(images(seed=s)) for s in range(5)]
@@ -208,7 +208,7 @@ def test_results_of_before_a_reset_may_still_be_held():
 def test_a_recording_that_cannot_begin_leaves_stream_and_random_numbers_usable():
     pool, other = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(other, pool=pool):
-        held = torch.zeros(4, device="cuda")
+        kept = torch.zeros(4, device="cuda")
     del other  # its pool has no graph any more, but a tensor: torch refuses to share it
     by_hand, graph = adapter_for("tea"), adapter_for("tea", graph=True)
     graph._runner.graphs._pool = pool
@@ -219,7 +219,7 @@ def test_a_recording_that_cannot_begin_leaves_stream_and_random_numbers_usable()
         torch.testing.assert_close(answer, by_hand(images(seed=s)), rtol=1e-5, atol=1e-5)
     assert torch.cuda.current_stream() == before
     assert torch.rand(2, device="cuda").isfinite().all()
-    assert held.shape == (4,)
+    assert kept.shape == (4,)
 
 
 def test_what_cannot_be_recorded_runs_by_hand_with_one_warning():

@@ -209,9 +209,9 @@ def takes_gradients_of_test_images_alone(method: str) -> bool:
 def test_a_step_that_always_raises_does_not_end_the_stream(method, guard, monkeypatch):
     adapter = adapter_for(method, Shy(), guard=guard)
     normal = adapter_for(method)
-    with pytest.warns(SteepWarning) as told:
+    with pytest.warns(SteepWarning) as caught:
         answers = [adapter(images(seed=s)) for s in range(3)]
-    assert len(told) == 1
+    assert len(caught) == 1
     source = steep.adapt(net(), "source")
     for s in range(3):  # the source model answers until a first look has been taken
         expected = [normal.method.predict(normal._state, images(seed=s)), source(images(seed=s))]

@@ -63,8 +63,8 @@ def residual() -> nn.Module:
 
 
 def test_the_blocks_of_a_residual_net_are_its_residual_blocks():
-    found = blocks(residual())
-    assert [type(block).__name__ for block in found] == ["WideBlock"] * 3
+    listed = blocks(residual())
+    assert [type(block).__name__ for block in listed] == ["WideBlock"] * 3
     assert blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())) == []
 
 
@@ -107,14 +107,14 @@ def test_a_model_without_blocks_is_told_that_nothing_is_saved():
 
 def test_recomputing_keeps_far_less():
     """Bytes that autograd saves during the forward pass of a step."""
-    held = {}
+    kept = {}
     for recompute in (False, True):
         model = adapter_for(residual(), "tent", recompute=recompute)._state.model
         sizes: list[int] = []
         with saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.nbytes) or t, lambda t: t):
             model(images(20, size=16))
-        held[recompute] = sum(sizes)
-    assert held[True] < 0.5 * held[False]
+        kept[recompute] = sum(sizes)
+    assert kept[True] < 0.5 * kept[False]
 
 
 @pytest.mark.slow

@@ -64,43 +64,43 @@ def tensor(pixels: np.ndarray) -> Tensor:
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
 
 
-def said(model: nn.Module, x: Tensor, method: str = "source") -> str | None:
+def warning_for(model: nn.Module, x: Tensor, method: str = "source") -> str | None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         steep.adapt(model, method)(x)
-    told = [str(w.message) for w in caught if issubclass(w.category, SteepWarning)]
-    assert len(told) <= 1
-    return told[0] if told else None
+    messages = [str(w.message) for w in caught if issubclass(w.category, SteepWarning)]
+    assert len(messages) <= 1
+    return messages[0] if messages else None
 
 
 @pytest.mark.parametrize("method", ["source", "bn"])
 def test_images_in_0_to_255(wrn, patches, method):
     for n in (64, 1):
-        assert "if you divide by 255: x / 255" in said(wrn, 255 * tensor(patches[:n]), method)
+        assert "if you divide by 255: x / 255" in warning_for(wrn, 255 * tensor(patches[:n]), method)
 
 
 def test_images_normalised_for_a_model_that_takes_them_plain(wrn, patches):
     x = tensor(patches)
     for wrong in ((x - MEAN) / STD, (x - 0.5) / 0.5):
-        assert "leave your own normalisation out" in said(wrn, wrong)
+        assert "leave your own normalisation out" in warning_for(wrn, wrong)
 
 
 def test_images_not_normalised_normalised_twice_or_in_bytes(wrn, patches):
     x, model = tensor(patches), Unnormalised(wrn, *IMAGENET)
-    assert "wrap the model: steep.models.Normalized(model, mean, std)" in said(model, x)
-    assert "divide by 255: x / 255, and wrap the model" in said(model, 255 * x)
-    assert "leave your own normalisation out" in said(model, ((x - MEAN) / STD - MEAN) / STD)
+    assert "wrap the model: steep.models.Normalized(model, mean, std)" in warning_for(model, x)
+    assert "divide by 255: x / 255, and wrap the model" in warning_for(model, 255 * x)
+    assert "leave your own normalisation out" in warning_for(model, ((x - MEAN) / STD - MEAN) / STD)
     wrapped = Normalized(model, *IMAGENET)
-    assert said(wrapped, x) is None
-    assert "leave your own normalisation out" in said(wrapped, (x - MEAN) / STD)
+    assert warning_for(wrapped, x) is None
+    assert "leave your own normalisation out" in warning_for(wrapped, (x - MEAN) / STD)
 
 
 @pytest.mark.parametrize("name", [*BENCHMARK, "clean"])
 def test_corrupted_images_are_no_mistake(wrn, patches, name):
     x = tensor(patches if name == "clean" else steep.corrupt(patches, name, 5, seed=0))
     for n in (64, 16, 1):
-        assert said(wrn, x[:n]) is None
-        assert said(Unnormalised(wrn, *IMAGENET), (x[:n] - MEAN) / STD) is None
+        assert warning_for(wrn, x[:n]) is None
+        assert warning_for(Unnormalised(wrn, *IMAGENET), (x[:n] - MEAN) / STD) is None
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +115,11 @@ def digits(tmp_path_factory) -> tuple[nn.Module, np.ndarray]:
 def test_digits(digits):
     model, pixels = digits
     for name in BENCHMARK:
-        assert said(model, tensor(steep.corrupt(pixels, name, 5, seed=0))) is None, name
+        assert warning_for(model, tensor(steep.corrupt(pixels, name, 5, seed=0))) is None, name
     x = tensor(np.array(pixels))
-    assert said(model, x) is None
-    assert "divide by 255" in said(model, 255 * x)
-    assert "leave your own normalisation out" in said(model, (x - 0.45) / 0.225)
+    assert warning_for(model, x) is None
+    assert "divide by 255" in warning_for(model, 255 * x)
+    assert "leave your own normalisation out" in warning_for(model, (x - 0.45) / 0.225)
 
 
 def test_once_for_an_adapter_whatever_shapes_come(wrn, patches):
@@ -136,28 +136,28 @@ def test_once_for_an_adapter_whatever_shapes_come(wrn, patches):
 def test_models_without_statistics_are_judged_by_the_range_of_values():
     x = images(20)
     for kind in ("layer", "group"):
-        assert said(net(kind), x) is None
-        assert said(net(kind), (x - 0.5) / 0.25) is None
-        assert "They look like 0–255: divide by 255" in said(net(kind), 255 * x)
+        assert warning_for(net(kind), x) is None
+        assert warning_for(net(kind), (x - 0.5) / 0.25) is None
+        assert "They look like 0–255: divide by 255" in warning_for(net(kind), 255 * x)
     wrapped = Normalized(net("layer"), *CENTRED)
-    assert said(wrapped, 1.2 * x - 0.1) is None  # a little over the edge, as after resizing
-    assert "This model takes 0 to 1, so leave your own" in said(wrapped, (x - 0.5) / 0.25)
+    assert warning_for(wrapped, 1.2 * x - 0.1) is None  # a little over the edge, as after resizing
+    assert "This model takes 0 to 1, so leave your own" in warning_for(wrapped, (x - 0.5) / 0.25)
     model = net("layer")
     model.pretrained_cfg = {"mean": IMAGENET[0], "std": IMAGENET[1]}  # as timm's models carry it
-    assert "steep.models.normalized(model) does it" in said(model, x)
-    assert said(model, (x - MEAN) / STD) is None
-    assert said(steep.models.normalized(model), x) is None
+    assert "steep.models.normalized(model) does it" in warning_for(model, x)
+    assert warning_for(model, (x - MEAN) / STD) is None
+    assert warning_for(steep.models.normalized(model), x) is None
 
 
 def test_statistics_that_no_training_left_are_not_believed():
     """A fresh model, and one whose statistics somebody made up."""
-    assert said(steep.models.build("wrn-10-1", 10), images(20, size=32)) is None
-    assert said(net("batch"), images(20)) is None
+    assert warning_for(steep.models.build("wrn-10-1", 10), images(20, size=32)) is None
+    assert warning_for(net("batch"), images(20)) is None
     young = net("batch")
     steep.adapt(young, "dua", inplace=True)(
         images(20)
     )  # moved by a few images, as dua does: neither the one nor the other
-    assert said(young, images(20, seed=1)) is None
+    assert warning_for(young, images(20, seed=1)) is None
 
 
 class ConvNormAct(nn.Sequential):
@@ -167,8 +167,8 @@ class ConvNormAct(nn.Sequential):
 def test_a_block_that_is_named_like_a_norm_layer_hides_none(wrn, patches):
     (conv, block, *rest), x = wrn, tensor(patches)
     model = nn.Sequential(ConvNormAct(conv, block), *rest)
-    assert said(model, x) is None
-    assert "leave your own normalisation out" in said(model, (x - MEAN) / STD)
+    assert warning_for(model, x) is None
+    assert "leave your own normalisation out" in warning_for(model, (x - MEAN) / STD)
 
 
 class Counting(nn.Module):
@@ -224,4 +224,4 @@ def test_drift_that_no_benchmark_has_is_no_mistake(wrn, patches):
     }
     for name, drifted in drifts.items():
         pixels = (drifted.clamp(0, 1) * 255).round() / 255
-        assert said(wrn, pixels) is None, name
+        assert warning_for(wrn, pixels) is None, name

@@ -146,10 +146,10 @@ def test_a_batch_larger_than_a_buffer_of_its_own_size_begins_some_chains_anew(mo
     g, like = torch.Generator().manual_seed(0), torch.empty(1, 3, 4, 4)
     buffer = ReplayBuffer(None, restart=0.0)
     buffer.draw(5, like, g)
-    held = buffer.images.clone()
+    kept = buffer.images.clone()
     chains, where = buffer.draw(20, like, g)
     assert sorted(where.tolist()) == list(range(8))
-    assert torch.equal(chains[:8], held[where])
+    assert torch.equal(chains[:8], kept[where])
     assert len(chains.unique(dim=0)) == 20
     buffer.put(where, chains + 10)
     assert torch.equal(buffer.images[where], chains[:8] + 10)

@@ -195,8 +195,8 @@ def test_a_synchronised_layer_follows_its_own_stream_inside_a_process_group(size
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1)
     try:
         adapter = steep.adapt(synchronised, "tent")
-        found = [adapter(x), adapter(x)]
+        answers = [adapter(x), adapter(x)]
     finally:
         dist.destroy_process_group()
-    for own, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)
+    for answer, other in zip(answers, wanted, strict=True):
+        torch.testing.assert_close(answer, other, rtol=1e-4, atol=1e-4)

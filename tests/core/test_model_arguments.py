@@ -57,9 +57,9 @@ RUN_THE_ORIGINAL = {
     "wrapped": (lambda: replaced(logged), "model: forward "),
     "twice": (lambda: replaced(lambda f: functools.partial(logged(logged(f)))), "model: forward "),
     "inside": (lambda: replaced(logged, "0.1"), r"model: 0\.1\.forward "),
-    "lambda": (lambda: Holding(lambda own: lambda y: y + 0 * own.net[9].weight.sum()), "model: head "),
-    "default": (lambda: Holding(lambda own: lambda y, net=own.net: y), "model: head "),
-    "list": (lambda: Holding(lambda own: [lambda y: own.net(y)]), "model: head "),
+    "lambda": (lambda: Holding(lambda model: lambda y: y + 0 * model.net[9].weight.sum()), "model: head "),
+    "default": (lambda: Holding(lambda model: lambda y, net=model.net: y), "model: head "),
+    "list": (lambda: Holding(lambda model: [lambda y: model.net(y)]), "model: head "),
     "script": (scripted, "model: forward "),
 }
 
@@ -91,8 +91,8 @@ def as_accelerate_does(model: nn.Module) -> nn.Module:
 
 
 def with_a_method(model: nn.Module) -> nn.Module:
-    own = type(model).forward
-    model.forward = types.MethodType(lambda self, x: own(self, x), model)
+    forward = type(model).forward
+    model.forward = types.MethodType(lambda self, x: forward(self, x), model)
     return model
 
 

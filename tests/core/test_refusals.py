@@ -100,7 +100,7 @@ def test_no_gradient_to_the_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"lr": "1e-3"}, "lr: expected a finite number"),
         ({"lr": True}, "lr: expected a finite number"),
@@ -109,8 +109,8 @@ def test_no_gradient_to_the_images() -> None:
         ({"device": "abacus"}, "device: the model cannot be brought to abacus"),
     ],
 )
-def test_a_value_of_another_kind(more: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_value_of_another_kind(more: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         steep.adapt(ready(), "tea", **more)
 
 

@@ -211,9 +211,9 @@ def test_a_state_saved_at_one_size_goes_on_at_another_and_statistics_are_in_it(m
     model, stream = Gridded(), [images(seed=s, size=size) for s, size in enumerate(SIZES)]
     adapter = steep.adapt(model, method, **hyper)
     first = [adapter(x) for x in stream]
-    held = adapter.state_dict()["state"]["model"]
-    assert held.keys() >= {"net.1.running_mean", "net.5.running_var"}
-    assert not held.keys() & {"grid", "late"}
+    kept = adapter.state_dict()["state"]["model"]
+    assert kept.keys() >= {"net.1.running_mean", "net.5.running_var"}
+    assert not kept.keys() & {"grid", "late"}
     for other in (adapter, pickle.loads(pickle.dumps(adapter))):
         other.reset()
         assert all(torch.equal(other(x), y) for x, y in zip(stream[:2], first[:2], strict=True))

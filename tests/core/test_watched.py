@@ -307,8 +307,8 @@ def test_what_is_done_is_said_once(caplog):
     for s in range(8):
         for part in rainbow(s)[0].split(12):
             adapter(part)
-    told = [record.getMessage() for record in caplog.records]
-    assert len([line for line in told if "images are gathered" in line and line.startswith("tent: ")]) == 1
+    messages = [record.getMessage() for record in caplog.records]
+    assert len([line for line in messages if "images are gathered" in line and line.startswith("tent: ")]) == 1
     assert caplog.records[0].levelname == "WARNING"
 
 

@@ -172,8 +172,8 @@ def test_bad_names_are_refused_with_the_near_match():
 
 def test_numbers_of_numpy_are_numbers():
     expected = corrupt(IMAGES + 99, "gaussian_noise", 3, seed=2)
-    found = corrupt(IMAGES + 99, "gaussian_noise", np.int64(3), seed=np.uint8(2), first=np.int32(0))
-    assert (found == expected).all()
+    result = corrupt(IMAGES + 99, "gaussian_noise", np.int64(3), seed=np.uint8(2), first=np.int32(0))
+    assert (result == expected).all()
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ def test_the_callers_default_device_changes_nothing(name):
     forget_tables()
     try:
         with torch.device("meta"):  # what torch.set_default_device sets; a table made there holds no numbers
-            found = corrupt(images, name, 4)
+            result = corrupt(images, name, 4)
             if name == "frost":
                 frost.procedural()
-        assert (found == expected).all()
+        assert (result == expected).all()
     finally:
         forget_tables()
 

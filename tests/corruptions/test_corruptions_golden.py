@@ -166,9 +166,9 @@ def test_glass_copies_equal_the_sequential_loop(shift):
     height, width = 24, 17
     moves = rng.integers(-shift, shift, (5, 2, height, width))
     sources = copy_sources(torch.from_numpy(moves[:, 0]), torch.from_numpy(moves[:, 1]), shift).numpy()
-    for (dx, dy), found in zip(moves, sources, strict=True):
+    for (dx, dy), source in zip(moves, sources, strict=True):
         x = np.arange(height * width).reshape(height, width)
         for h in range(height - shift, shift, -1):
             for w in range(width - shift, shift, -1):
                 x[h, w] = x[h + dy[h, w], w + dx[h, w]]
-        assert (found == x.ravel()).all()
+        assert (source == x.ravel()).all()

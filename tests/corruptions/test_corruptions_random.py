@@ -127,8 +127,8 @@ def test_poisson_is_poisson(photons, level):
     low, high = (int(stats.poisson.ppf(q, mean)) for q in (1e-4, 1 - 1e-4))
     expected = stats.poisson.pmf(np.arange(low, high + 1), mean)
     expected[0], expected[-1] = stats.poisson.cdf(low, mean), stats.poisson.sf(high - 1, mean)
-    found = np.bincount(np.clip(k, low, high), minlength=high + 1)[low : high + 1]
-    assert stats.chisquare(found, expected * k.size).pvalue > UNLIKELY
+    counts = np.bincount(np.clip(k, low, high), minlength=high + 1)[low : high + 1]
+    assert stats.chisquare(counts, expected * k.size).pvalue > UNLIKELY
 
 
 def test_poisson_of_black_is_zero():

@@ -28,9 +28,9 @@ TOLERANCE = {"frost": 2.0, "fog": 1.5, "snow": 0.6, "spatter": 0.5, "elastic_tra
 def test_patches(name, severity, natural):
     images = natural(32, PATCHES)
     out = corrupt(images, name, severity, seed=1).astype(float)
-    found = [out.mean(), out.std(), abs(out - images).mean()]
+    measured = [out.mean(), out.std(), abs(out - images).mean()]
     expected = TABLE["patches"]["severities"][name][severity - 1]
-    assert found == pytest.approx(expected, abs=TOLERANCE.get(name, 0.25))
+    assert measured == pytest.approx(expected, abs=TOLERANCE.get(name, 0.25))
 
 
 def test_the_table_is_of_real_images_too():

@@ -177,5 +177,5 @@ def test_imagenet_is_written_by_its_name(photos: Path, tmp_path: Path) -> None:
     file = out / "fog" / "3" / "n01440764" / "ILSVRC2012_val_00000293.JPEG"
     expected = corrupt(cut(val / file.name)[None], "fog", 3)[0]
     assert abs(np.asarray(Image.open(file)).astype(int) - expected).mean() < 3  # but for the JPEG
-    found = load("imagenet-c", root=tmp_path, corruption="fog", severity=3)
-    assert (found.images.shape, found.labels.tolist()) == ((1, 224, 224, 3), [0])
+    loaded = load("imagenet-c", root=tmp_path, corruption="fog", severity=3)
+    assert (loaded.images.shape, loaded.labels.tolist()) == ((1, 224, 224, 3), [0])

@@ -47,7 +47,7 @@ def test_size_channels_and_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "kind", "said"),
+    ("name", "options", "kind", "message"),
     [
         ("cifar11", {}, UnknownNameError, "did you mean 'cifar10'"),
         ("digits", {"split": "tset"}, UnknownNameError, "unknown split of digits 'tset': did you mean 'test'"),
@@ -70,9 +70,9 @@ def test_size_channels_and_limit() -> None:
     ],
 )
 def test_a_wrong_call_says_what_is_right(
-    name: str, options: dict[str, Any], kind: type[Exception], said: str, tmp_path: Path
+    name: str, options: dict[str, Any], kind: type[Exception], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         load(name, root=tmp_path, **options)
 
 
@@ -81,10 +81,10 @@ def test_a_folder_per_class(tmp_path: Path) -> None:
         (tmp_path / "test" / kind).mkdir(parents=True)
         Image.new(mode, (20, 10), colour).save(tmp_path / "test" / kind / "a.png")
     (tmp_path / "test" / "dog" / "notes.txt").write_text("not a picture")
-    found = load("folder", root=tmp_path)
-    assert found.classes == ("ant", "cat", "dog")
-    assert found.images.shape == (3, 10, 20, 3)
-    assert found.images[:, 0, 0].tolist() == [[1, 2, 3], [99, 99, 99], [10, 20, 30]]
+    loaded = load("folder", root=tmp_path)
+    assert loaded.classes == ("ant", "cat", "dog")
+    assert loaded.images.shape == (3, 10, 20, 3)
+    assert loaded.images[:, 0, 0].tolist() == [[1, 2, 3], [99, 99, 99], [10, 20, 30]]
     assert load("folder", root=tmp_path / "test", size=6).images.shape == (3, 6, 6, 3)
     Image.new("RGB", (5, 5)).save(tmp_path / "test" / "dog" / "b.png")
     with pytest.raises(DataError, match=r"b\.png: 5 × 5 pixels.*size="):
@@ -107,11 +107,11 @@ def test_arrays_as_npy_and_npz(tmp_path: Path) -> None:
     labels = np.array([2, 0, 1, 2], np.int32)
     np.save(tmp_path / "images.npy", images)
     np.save(tmp_path / "labels.npy", labels)
-    found = load("arrays", root=tmp_path)
-    assert isinstance(found.images, np.memmap)
-    np.testing.assert_array_equal(found.images, images)
-    assert found.labels.dtype == np.int64
-    assert found.classes == ("0", "1", "2")
+    loaded = load("arrays", root=tmp_path)
+    assert isinstance(loaded.images, np.memmap)
+    np.testing.assert_array_equal(loaded.images, images)
+    assert loaded.labels.dtype == np.int64
+    assert loaded.classes == ("0", "1", "2")
     np.save(tmp_path / "train-images.npy", images[:2, ..., 0])
     np.save(tmp_path / "train-labels.npy", labels[:2])
     assert load("arrays", "train", tmp_path).images.shape == (2, 9, 7, 1)
@@ -121,7 +121,7 @@ def test_arrays_as_npy_and_npz(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "labels", "said"),
+    ("images", "labels", "message"),
     [
         (np.zeros((2, 8, 8, 3), np.float32), np.zeros(2, int), "must be uint8"),
         (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, int), "channels first"),
@@ -132,9 +132,9 @@ def test_arrays_as_npy_and_npz(tmp_path: Path) -> None:
         (np.zeros((2, 8, 8, 3), np.uint8), np.array([0, -1]), "0 or more"),
     ],
 )
-def test_arrays_that_are_no_pictures(tmp_path: Path, images: np.ndarray, labels: np.ndarray, said: str) -> None:
+def test_arrays_that_are_no_pictures(tmp_path: Path, images: np.ndarray, labels: np.ndarray, message: str) -> None:
     np.savez(tmp_path / "a.npz", images=images, labels=labels)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         load("arrays", root=tmp_path / "a.npz")
 
 
@@ -160,13 +160,13 @@ def test_a_pickled_or_broken_npz_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("stub")
 def test_corrupted_on_the_fly_is_the_corrupted_test_set(cifar10: Tiny, tmp_path: Path) -> None:
     write_pickles(cifar10, tmp_path)
-    found = load("cifar10-c", root=tmp_path, corruption="fog", severity=3, seed=4)
-    np.testing.assert_array_equal(found.images, stubbed(cifar10.test, "fog", 3, 4))
-    assert found.labels.tolist() == cifar10.test_labels.tolist()
-    assert found.name == "cifar10-c"
-    assert found.split == "fog-3"
+    loaded = load("cifar10-c", root=tmp_path, corruption="fog", severity=3, seed=4)
+    np.testing.assert_array_equal(loaded.images, stubbed(cifar10.test, "fog", 3, 4))
+    assert loaded.labels.tolist() == cifar10.test_labels.tolist()
+    assert loaded.name == "cifar10-c"
+    assert loaded.split == "fog-3"
     first = load("cifar10-c", root=tmp_path, corruption="fog", severity=3, seed=4, limit=2)
-    np.testing.assert_array_equal(first.images, found.images[:2])
+    np.testing.assert_array_equal(first.images, loaded.images[:2])
     frost = load("cifar10-c", root=tmp_path, corruption="frost", severity=3)
     assert "procedural frost" in frost.origin
 
@@ -174,12 +174,12 @@ def test_corrupted_on_the_fly_is_the_corrupted_test_set(cifar10: Tiny, tmp_path:
 def test_the_real_corruptions_are_called_with_the_sets_table(cifar10: Tiny, tmp_path: Path) -> None:
     """Contrast 5 by hand: (x − mean) · 0.15 + mean per channel, truncated."""
     write_pickles(cifar10, tmp_path)
-    found = load("cifar10-c", root=tmp_path, corruption="contrast", severity=5)
+    loaded = load("cifar10-c", root=tmp_path, corruption="contrast", severity=5)
     clean = cifar10.test / 255.0
     mean = clean.mean(axis=(1, 2), keepdims=True)
     by_hand = np.clip((clean - mean) * 0.15 + mean, 0, 1) * 255
-    assert np.abs(found.images - np.floor(by_hand)).max() <= 1
-    assert (found.images == np.floor(by_hand)).mean() > 0.99
+    assert np.abs(loaded.images - np.floor(by_hand)).max() <= 1
+    assert (loaded.images == np.floor(by_hand)).mean() > 0.99
 
 
 def coloured(path: Path, colour: int) -> None:
@@ -203,8 +203,8 @@ def test_classes_are_those_of_all_splits_together(tmp_path: Path) -> None:
 def test_an_empty_class_folder_keeps_its_number(tmp_path: Path) -> None:
     (tmp_path / "ant").mkdir()
     coloured(tmp_path / "bee" / "a.png", 9)
-    found = load("folder", root=tmp_path)
-    assert (found.classes, found.labels.tolist()) == (("ant", "bee"), [1])
+    loaded = load("folder", root=tmp_path)
+    assert (loaded.classes, loaded.labels.tolist()) == (("ant", "bee"), [1])
 
 
 def test_a_split_that_is_not_there(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_mixing_corrupts_no_more_than_asked_for_where_classes_are_mixed_already(
     asked = []
     made = corrupted.made
     monkeypatch.setattr(corrupted, "made", lambda clean, *a, **k: asked.append(len(clean)) or made(clean, *a, **k))
-    found = load("arrays-c", root=tmp_path / "x.npz", mix=True, limit=5, corruption="brightness", severity=1)
-    assert found.labels.tolist() == [3, 8, 8, 0, 6]
+    loaded = load("arrays-c", root=tmp_path / "x.npz", mix=True, limit=5, corruption="brightness", severity=1)
+    assert loaded.labels.tolist() == [3, 8, 8, 0, 6]
     assert asked == [5]
 
 

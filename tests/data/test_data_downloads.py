@@ -114,8 +114,8 @@ def test_a_server_that_cannot_resume_starts_again(server: Server, tmp_path: Path
 
 def test_another_file_is_refused_with_both_digests(server: Server, tmp_path: Path) -> None:
     server.body = BODY[:-1] + b"?"
-    found = hashlib.md5(server.body).hexdigest()
-    with pytest.raises(DataError, match=f"expected {MD5}, found {found}"):
+    digest = hashlib.md5(server.body).hexdigest()
+    with pytest.raises(DataError, match=f"expected {MD5}, found {digest}"):
         downloads.download(file(server), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -24,13 +24,13 @@ from steep.errors import DataError
 
 def assert_is(tiny: Tiny, name: str, root: Path, origin: str = "") -> None:
     train, test = load(name, "train", root), load(name, "test", root)
-    for found, images, labels in ((train, tiny.train, tiny.train_labels), (test, tiny.test, tiny.test_labels)):
-        np.testing.assert_array_equal(found.images, images)
-        np.testing.assert_array_equal(found.labels, labels)
-        assert found.images.dtype == np.uint8
-        assert found.labels.dtype == np.int64
-        assert found.digest == sha(images)
-        assert origin in found.origin
+    for loaded, images, labels in ((train, tiny.train, tiny.train_labels), (test, tiny.test, tiny.test_labels)):
+        np.testing.assert_array_equal(loaded.images, images)
+        np.testing.assert_array_equal(loaded.labels, labels)
+        assert loaded.images.dtype == np.uint8
+        assert loaded.labels.dtype == np.int64
+        assert loaded.digest == sha(images)
+        assert origin in loaded.origin
 
 
 @pytest.mark.parametrize("below", ["cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."])
@@ -279,9 +279,9 @@ def test_natural_order() -> None:
 def test_pictures_of_16_bits_keep_their_range(tmp_path: Path, suffix: str) -> None:
     deep = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
     Image.fromarray(deep).save(tmp_path / f"deep.{suffix}")
-    found = picture(tmp_path / f"deep.{suffix}")
-    assert found.shape == (16, 16, 3)
-    assert np.array_equal(found[..., 0], np.arange(256).reshape(16, 16))
+    pixels = picture(tmp_path / f"deep.{suffix}")
+    assert pixels.shape == (16, 16, 3)
+    assert np.array_equal(pixels[..., 0], np.arange(256).reshape(16, 16))
 
 
 def test_pictures_of_no_known_range_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Run:
     """`steep corrupt` as a process of its own that really can be killed (forked, so that torch is loaded already)."""
 
     def __init__(self, folder: Path, out: str, *, pause: float = 0.0, limit: int = 0) -> None:
-        self.log, self.said = folder / f"{out}.log", folder / f"{out}.said"
+        self.log, self.printed = folder / f"{out}.log", folder / f"{out}.printed"
         np.savez(folder / "set.npz", images=clean().images, labels=clean().labels)
         arguments = ["corrupt", "arrays", "--root", str(folder / "set.npz"), "--out", str(folder / out)]
         self.process = multiprocessing.get_context("fork").Process(
@@ -40,9 +40,9 @@ class Run:
             return stubbed(images, name, severity, seed, first)
 
         corruptions.corrupt = slow  # type: ignore[assignment]
-        with self.said.open("w") as said:
-            os.dup2(said.fileno(), 2)
-            sys.stderr = said
+        with self.printed.open("w") as text:
+            os.dup2(text.fileno(), 2)
+            sys.stderr = text
             if limit:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
             code = main(arguments)
@@ -57,7 +57,7 @@ class Run:
 
     def end(self) -> tuple[int | None, str]:
         self.process.join(60)
-        return self.process.exitcode, self.said.read_text()
+        return self.process.exitcode, self.printed.read_text()
 
 
 killable = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -73,9 +73,9 @@ def test_kill_9_in_the_middle_and_run_again_is_the_same_to_the_byte(tmp_path: Pa
     there = everything(tmp_path / "out")
     assert "fog.npy" in there
     assert "snow.npy" not in there
-    code, said = Run(tmp_path, "out").end()
-    assert code == 0, said
-    assert "1 made, 1 already there" in said
+    code, text = Run(tmp_path, "out").end()
+    assert code == 0, text
+    assert "1 made, 1 already there" in text
     assert Run(tmp_path, "whole").end()[0] == 0
     assert everything(tmp_path / "out") == everything(tmp_path / "whole")
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "snow.npy"), expected(clean(), "snow"))
@@ -89,20 +89,20 @@ def test_ctrl_c_says_what_is_stored(tmp_path: Path) -> None:
     stopped = Run(tmp_path, "out", pause=0.05)
     stopped.made(3)
     os.kill(stopped.process.pid or 0, signal.SIGINT)
-    code, said = stopped.end()
+    code, text = stopped.end()
     assert code == 130
-    assert "the same command goes on from there" in said
-    assert "Traceback" not in said
+    assert "the same command goes on from there" in text
+    assert "Traceback" not in text
 
 
 @killable
 @pytest.mark.usefixtures("small_pieces")
 def test_a_disk_that_really_is_too_small(tmp_path: Path) -> None:
     """The system itself refuses to let a file grow beyond 4,000 bytes; fog.npy needs 11,648."""
-    code, said = Run(tmp_path, "out", limit=4000).end()
+    code, text = Run(tmp_path, "out", limit=4000).end()
     assert code == 2
-    assert "fog.npy: the disk is full" in said
-    assert "Traceback" not in said
+    assert "fog.npy: the disk is full" in text
+    assert "Traceback" not in text
     assert not (tmp_path / "out" / "fog.npy").exists()
     assert Run(tmp_path, "out").end()[0] == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "fog.npy"), expected(clean(), "fog"))

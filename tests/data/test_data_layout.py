@@ -28,9 +28,9 @@ def test_arrays_are_as_published(stub: Calls, tmp_path: Path) -> None:
     done = write(data, tmp_path / "c", only=["fog", "snow"], seed=2)
     assert done.made == ("fog.npy", "snow.npy")
     for name in ("fog", "snow"):
-        found = np.load(tmp_path / "c" / f"{name}.npy")
-        assert found.dtype == np.uint8
-        np.testing.assert_array_equal(found, expected(data, name, seed=2))
+        loaded = np.load(tmp_path / "c" / f"{name}.npy")
+        assert loaded.dtype == np.uint8
+        np.testing.assert_array_equal(loaded, expected(data, name, seed=2))
     labels = np.load(tmp_path / "c" / "labels.npy")
     assert labels.tolist() == data.labels.tolist() * 5
     manifest = json.loads((tmp_path / "c" / "steep-corruptions.json").read_text())
@@ -89,11 +89,11 @@ def test_published_files_of_others(cifar10: Any, stub: Calls, tmp_path: Path) ->
     theirs = np.random.default_rng(0).integers(0, 256, (15, 32, 32, 3), dtype=np.uint8)
     np.save(folder / "fog.npy", theirs)
     np.save(folder / "labels.npy", np.tile(cifar10.test_labels, 5))
-    found = load("cifar10-c", root=tmp_path, corruption="fog", severity=2)
-    np.testing.assert_array_equal(found.images, theirs[3:6])
-    assert found.labels.tolist() == cifar10.test_labels.tolist()
-    assert "published files" in found.origin
-    assert found.classes[3] == "cat"
+    loaded = load("cifar10-c", root=tmp_path, corruption="fog", severity=2)
+    np.testing.assert_array_equal(loaded.images, theirs[3:6])
+    assert loaded.labels.tolist() == cifar10.test_labels.tolist()
+    assert "published files" in loaded.origin
+    assert loaded.classes[3] == "cat"
     assert len(load("cifar10-c", root=tmp_path, corruption="fog", severity=2, limit=2)) == 2
     np.save(folder / "labels.npy", np.tile(cifar10.test_labels[::-1], 5) + 1)
     with pytest.raises(DataError, match="not the labels of CIFAR-10"):
@@ -113,10 +113,10 @@ def test_folders_are_as_published(stub: Calls, tmp_path: Path, monkeypatch: pyte
             Image.fromarray(image).save(again, quality=85, optimize=True)
             assert path.read_bytes() == again.read_bytes()
     assert not list(tmp_path.rglob("*.pieces"))
-    found = load("tiny-imagenet-c", root=tmp_path, corruption="fog", severity=3)
-    assert found.labels.tolist() == data.labels.tolist()  # val_0, val_1, … whatever the class
+    loaded = load("tiny-imagenet-c", root=tmp_path, corruption="fog", severity=3)
+    assert loaded.labels.tolist() == data.labels.tolist()  # val_0, val_1, … whatever the class
     fly = corrupted.made(data, "fog", 3, seed=0)
-    np.testing.assert_array_equal(found.images, fly.images)  # made on the fly carries the JPEG pass too
+    np.testing.assert_array_equal(loaded.images, fly.images)  # made on the fly carries the JPEG pass too
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -170,7 +170,7 @@ def test_what_does_not_belong_together_is_not_mixed(stub: Calls, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "said"),
+    ("options", "kind", "message"),
     [
         ({"only": ["fogg"]}, UnknownNameError, "did you mean 'fog'"),
         ({"severities": (0,)}, InputError, "severity: expected a whole number from 1 to 5, got 0"),
@@ -178,8 +178,10 @@ def test_what_does_not_belong_together_is_not_mixed(stub: Calls, tmp_path: Path)
         ({"only": []}, InputError, "nothing to write"),
     ],
 )
-def test_a_wrong_call_writes_nothing(tmp_path: Path, options: dict[str, Any], kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said):
+def test_a_wrong_call_writes_nothing(
+    tmp_path: Path, options: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
         write(clean(), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 

@@ -33,9 +33,9 @@ def test_parallel_first_loads_leave_every_part_readable(pacs: Path, monkeypatch:
     real = sources._manifest
 
     def slow(*args: object) -> dict[str, object]:  # widens the gap between reading the manifest and writing it
-        found = real(*args)  # type: ignore[arg-type]
+        result = real(*args)  # type: ignore[arg-type]
         time.sleep(0.05)
-        return found
+        return result
 
     monkeypatch.setattr(sources, "_manifest", slow)
     assert together(lambda index: load("pacs", root=pacs, domain=domains[index]) and None, 4) == [0, 0, 0, 0]
@@ -43,9 +43,9 @@ def test_parallel_first_loads_leave_every_part_readable(pacs: Path, monkeypatch:
     kept = sources._manifest(known.KNOWN["pacs"], pacs)["parts"]
     assert sorted(kept) == sorted(domains)
     for number, domain in enumerate(domains):
-        found = load("pacs", root=pacs, domain=domain)
-        assert found.labels.tolist() == list(range(7))
-        assert found.images[:, 0, 0, 0].tolist() == [40 * number] * 7
+        result = load("pacs", root=pacs, domain=domain)
+        assert result.labels.tolist() == list(range(7))
+        assert result.images[:, 0, 0, 0].tolist() == [40 * number] * 7
 
 
 def test_arrays_without_a_manifest_are_decoded_again(pacs: Path) -> None:

@@ -109,11 +109,11 @@ def test_a_resized_published_set_is_not_written(cifar10: Tiny, stub: Calls, tmp_
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [({"device": "cuda:99"}, "device: .* got 'cuda:99'"), ({"device": "nonsense"}, "device"), ({"seed": True}, "seed")],
 )
-def test_a_wrong_call_makes_no_folder(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_wrong_call_makes_no_folder(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         write(clean(), tmp_path / "out", only="fog", **options)
     with pytest.raises(InputError, match="at least 8 pixels"):
         write(clean(side=7), tmp_path / "out", only="fog")
@@ -163,10 +163,10 @@ def test_a_partial_folder_of_others_is_refused(tiny: tuple[ImageSet, Path], part
     folder = root / "Tiny-ImageNet-C"
     (folder / "steep-corruptions.json").unlink()
     assert load("tiny-imagenet-c", root=root, corruption="fog", severity=1).origin.endswith("published files")
-    here, said = folder / "fog" / "1", "class folders"
+    here, message = folder / "fog" / "1", "class folders"
     if part == "count":
         (here / "n00" / "val_0.JPEG").unlink()
-        said = "expected 12 pictures, found 11"
+        message = "expected 12 pictures, found 11"
     elif part == "class":
         for path in (here / "n00").iterdir():
             path.rename(here / "n01" / path.name)
@@ -175,7 +175,7 @@ def test_a_partial_folder_of_others_is_refused(tiny: tuple[ImageSet, Path], part
         (root / "tiny-imagenet").mkdir()
         (root / "tiny-imagenet" / "steep-data.json").write_text(json.dumps({"classes": list(data.classes)}))
         (here / "n00").rename(here / "n77")
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         load("tiny-imagenet-c", root=root, corruption="fog", severity=1)
 
 

@@ -68,8 +68,8 @@ def test_the_statistics_of_all_10_000_test_pictures(root: Path, name: str, sever
     if name == "frost":
         assert f"{part['frost']} frost" in made.origin
     away = np.abs(made.images.astype(np.int16) - clean.images)
-    found = [float(made.images.mean()), float(made.images.std()), float(away.mean())]
-    assert found == pytest.approx(part["severities"][name][severity - 1], abs=0.01)
+    measured = [float(made.images.mean()), float(made.images.std()), float(away.mean())]
+    assert measured == pytest.approx(part["severities"][name][severity - 1], abs=0.01)
 
 
 @pytest.mark.network

@@ -118,8 +118,8 @@ def test_a_read_only_root_is_read_and_left_alone(cifar10: Tiny, tmp_path: Path) 
     write_pickles(cifar10, tmp_path / "cifar-10-batches-py")
     tmp_path.chmod(0o555)
     try:
-        found = load("cifar10", root=tmp_path)
-        np.testing.assert_array_equal(found.images, cifar10.test)
+        loaded = load("cifar10", root=tmp_path)
+        np.testing.assert_array_equal(loaded.images, cifar10.test)
         assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
         with pytest.raises(DataError, match="cannot be written") as caught:
             sources.fetch("cifar10", tmp_path)

@@ -74,11 +74,11 @@ def shifts() -> list[Shift]:
 
 
 def test_reset_per_shift() -> None:
-    found = list(stream("reset", shifts(), 4))
-    assert [(segment.name, segment.severity, segment.reset) for segment in found] == [
+    segments = list(stream("reset", shifts(), 4))
+    assert [(segment.name, segment.severity, segment.reset) for segment in segments] == [
         (name, severity, True) for name in ("fog", "snow") for severity in (1, 2, 3)
     ]
-    assert seen(list(found[1].batches)) == list(range(40, 49))
+    assert seen(list(segments[1].batches)) == list(range(40, 49))
 
 
 def test_continual_resets_once() -> None:
@@ -86,9 +86,9 @@ def test_continual_resets_once() -> None:
 
 
 def test_gradual_rises_and_falls() -> None:
-    found = [(segment.name, segment.severity, segment.reset) for segment in stream("gradual", shifts())]
+    segments = [(segment.name, segment.severity, segment.reset) for segment in stream("gradual", shifts())]
     path = [("fog", level) for level in (1, 2, 3, 2, 1)] + [("snow", level) for level in (1, 2, 3, 2, 1)]
-    assert found == [(*step, index == 0) for index, step in enumerate(path)]
+    assert segments == [(*step, index == 0) for index, step in enumerate(path)]
 
 
 def test_mixed_holds_every_picture_once_and_many_kinds_per_batch() -> None:
@@ -104,21 +104,21 @@ def test_mixed_holds_every_picture_once_and_many_kinds_per_batch() -> None:
 
 
 def test_recurring_visits_every_shift_again_and_is_reset_once() -> None:
-    found = list(stream("recurring", shifts(), 4, rounds=3))
+    segments = list(stream("recurring", shifts(), 4, rounds=3))
     once = [(segment.name, segment.severity) for segment in stream("continual", shifts(), 4)]
-    assert [(segment.name, segment.severity) for segment in found] == 3 * once
-    assert [segment.reset for segment in found] == [True] + [False] * 17
+    assert [(segment.name, segment.severity) for segment in segments] == 3 * once
+    assert [segment.reset for segment in segments] == [True] + [False] * 17
     assert len(list(stream("recurring", shifts()))) == 20 * len(once)
-    assert seen(list(found[7].batches)) == seen(list(found[1].batches))
+    assert seen(list(segments[7].batches)) == seen(list(segments[1].batches))
     with pytest.raises(InputError, match="rounds"):
         stream("recurring", shifts(), rounds=0)
 
 
 def test_limited_time_is_reset_with_a_pace() -> None:
-    found = list(stream("limited-time", shifts(), 4, pace=0.5))
-    assert [segment.pace for segment in found] == [0.5] * 6
+    segments = list(stream("limited-time", shifts(), 4, pace=0.5))
+    assert [segment.pace for segment in segments] == [0.5] * 6
     plain = list(stream("reset", shifts(), 4))
-    assert [(s.name, s.severity, s.reset, seen(list(s.batches))) for s in found] == [
+    assert [(s.name, s.severity, s.reset, seen(list(s.batches))) for s in segments] == [
         (s.name, s.severity, s.reset, seen(list(s.batches))) for s in plain
     ]
     assert [segment.pace for segment in plain] == [None] * 6
@@ -146,9 +146,9 @@ def test_an_order_runs_over_the_sets_one_after_the_other() -> None:
 
 def test_label_shift_with_a_delta_near_zero_comes_class_by_class() -> None:
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(200), 50))
-    found = labels[label_shift(labels, 1e-6)]
+    ordered = labels[label_shift(labels, 1e-6)]
     # sorted, a batch of 1,000 would hold 20 classes; mixed, nearly all 200
-    assert np.mean([len(set(found[i : i + 1000])) for i in range(0, 10_000, 1000)]) < 25
+    assert np.mean([len(set(ordered[i : i + 1000])) for i in range(0, 10_000, 1000)]) < 25
 
 
 def test_label_shift_is_bursty_for_small_delta_and_even_for_large() -> None:

@@ -90,15 +90,15 @@ def one(method: str, dtype: torch.dtype) -> list[dict]:
 
 def equal(rank: int) -> dict:
     """Every method, by two ranks and by three."""
-    found = {}
+    results = {}
     pair = dist.new_group([0, 1])
     for size, group in ((2, pair), (3, True)):
         for method in steep.METHODS if rank < size else ():
             for dtype in (torch.float32, torch.float64) if method in DIGITS and size == 3 else (torch.float32,):
                 ours = adapter(method, dtype, distributed=group)
                 parts = [split(batch(index, dtype), index, size)[rank] for index in range(BATCHES)]
-                found[method, size, dtype] = [{"logits": ours(x), **facts(ours)} for x in parts]
-    return found
+                results[method, size, dtype] = [{"logits": ours(x), **facts(ours)} for x in parts]
+    return results
 
 
 class Odd(nn.BatchNorm2d):
@@ -126,7 +126,7 @@ def variants(rank: int) -> dict:
         "statistics of the stream": ("wide", "alpha-bn", {"average": "stream"}),
         "recover": ("odd", "tea", {"sgld_steps": 2, "buffer_size": 64, "guard": "recover"}),
     }
-    found = {}
+    results = {}
     for name, (kind, method, options) in runs.items():
         seen = {}
         for how in (True, False) if rank == 0 else (True,):
@@ -134,33 +134,33 @@ def variants(rank: int) -> dict:
             xs = [images(20, seed=s).double() for s in range(12 if name == "recover" else 3)]
             seen[how] = [ours(split(x, EMPTY - 1 + i % 2, SIZE)[rank] if how else x) for i, x in enumerate(xs)]
             seen[how, "state"] = flat(ours.state_dict())
-        found[name] = seen
-    return found
+        results[name] = seen
+    return results
 
 
 def faults(rank: int) -> dict:
     """What is wrong on one rank."""
-    found = {}
+    results = {}
     x = batch(0, torch.float32)
     mine = split(x, 0, SIZE)[rank].clone()
     spoilt = mine.clone()
     if rank == 1:
         spoilt[2, 0, 0, 0] = torch.nan
     ours = adapter("tent", distributed=True)
-    found["refused"] = error_of(lambda: ours(spoilt))
-    found["after a refusal"] = ours(mine), ours.last.used
+    results["refused"] = error_of(lambda: ours(spoilt))
+    results["after a refusal"] = ours(mine), ours.last.used
 
     kept = adapter("tea", distributed=True, bad_images="nan")
-    found["spoilt"] = kept(spoilt), kept.last.used, flat(kept.state_dict()["state"])
-    found["all spoilt"] = kept(torch.full_like(mine, torch.nan)), kept.last.skipped
-    found["one rank spoilt"] = kept(torch.full_like(mine, torch.nan) if rank == 1 else mine), kept.last.used
-    found["empty everywhere"] = error_of(lambda: kept(mine[:0]))
-    found["empty, of any shape"] = kept(torch.empty(0) if rank == 2 else mine).shape, kept.last.used
-    found["other shapes"] = error_of(lambda: kept(images(4, size=8 + 4 * rank)))
-    found["one has no images"] = error_of(lambda: kept([1, 2] if rank == 0 else mine))
-    found["other weights"] = error_of(lambda: steep.adapt(net(seed=rank), "tent", distributed=True)(mine))
-    found["other options"] = error_of(lambda: adapter("tent", seed=rank, distributed=True)(mine))
-    found["still fine"] = kept(mine)
+    results["spoilt"] = kept(spoilt), kept.last.used, flat(kept.state_dict()["state"])
+    results["all spoilt"] = kept(torch.full_like(mine, torch.nan)), kept.last.skipped
+    results["one rank spoilt"] = kept(torch.full_like(mine, torch.nan) if rank == 1 else mine), kept.last.used
+    results["empty everywhere"] = error_of(lambda: kept(mine[:0]))
+    results["empty, of any shape"] = kept(torch.empty(0) if rank == 2 else mine).shape, kept.last.used
+    results["other shapes"] = error_of(lambda: kept(images(4, size=8 + 4 * rank)))
+    results["one has no images"] = error_of(lambda: kept([1, 2] if rank == 0 else mine))
+    results["other weights"] = error_of(lambda: steep.adapt(net(seed=rank), "tent", distributed=True)(mine))
+    results["other options"] = error_of(lambda: adapter("tent", seed=rank, distributed=True)(mine))
+    results["still fine"] = kept(mine)
 
     # a model that answers NaN for one image of one rank: the step is undone on all of them
     marked = mine.clone()
@@ -172,11 +172,11 @@ def faults(rank: int) -> dict:
         before = flat(fragile.state_dict()["state"])
         fragile(marked)
         report = fragile.last
-        found["undone", method] = report.skipped, report.undone, before, flat(fragile.state_dict()["state"])
+        results["undone", method] = report.skipped, report.undone, before, flat(fragile.state_dict()["state"])
     stern = steep.adapt(Fragile(), "tent", distributed=True, guard="raise")
-    found["guard raises"] = error_of(lambda: stern(marked))
-    found["graph"] = error_of(lambda: adapter("tent", graph=True, distributed=True))
-    return found
+    results["guard raises"] = error_of(lambda: stern(marked))
+    results["graph"] = error_of(lambda: adapter("tent", graph=True, distributed=True))
+    return results
 
 
 class Fragile(nn.Module):
@@ -192,7 +192,7 @@ class Fragile(nn.Module):
 
 def resumed(rank: int, folder: Path) -> dict:
     """Save on every rank, go on from the file, with the same bits as without a stop."""
-    found = {}
+    results = {}
     for method in ("tea", "eta", "dua"):
         ours = adapter(method, distributed=True)
         for index in range(3):
@@ -201,13 +201,13 @@ def resumed(rank: int, folder: Path) -> dict:
         ours.save(path)
         again = steep.resume(path, net(), distributed=True)
         xs = [split(batch(index, torch.float32), index, SIZE)[rank] for index in (3, 4)]
-        found[method] = [ours(x) for x in xs], [again(x) for x in xs]
+        results[method] = [ours(x) for x in xs], [again(x) for x in xs]
         ours.reset()
-        found[method, "reset"] = ours(split(batch(0, torch.float32), 0, SIZE)[rank]), facts(ours)
+        results[method, "reset"] = ours(split(batch(0, torch.float32), 0, SIZE)[rank]), facts(ours)
     if rank == 0:  # a state that the others do not have
         again.reset()
-    found["only one was reset"] = error_of(lambda: again(xs[0]))
-    return found
+    results["only one was reset"] = error_of(lambda: again(xs[0]))
+    return results
 
 
 class Breaking(nn.Module):

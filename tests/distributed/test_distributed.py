@@ -112,13 +112,13 @@ def test_other_models_and_options(seen, name):
 
 
 def test_a_bad_image_is_refused_by_all_and_nothing_changes(seen):
-    for rank, found in enumerate(seen["faults"]):
-        kind, said = found["refused"]
+    for rank, report in enumerate(seen["faults"]):
+        kind, message = report["refused"]
         assert kind == "InputError"
-        assert "got NaN, Inf or more in 1 of 8 images" in said
-        assert ("refused on rank 1" in said) == (rank != 1)
+        assert "got NaN, Inf or more in 1 of 8 images" in message
+        assert ("refused on rank 1" in message) == (rank != 1)
     expected = ranks.adapter("tent")(ranks.batch(0, torch.float32))
-    together = torch.cat([found["after a refusal"][0] for found in seen["faults"]])
+    together = torch.cat([report["after a refusal"][0] for report in seen["faults"]])
     torch.testing.assert_close(together, expected, rtol=0, atol=1e-5)
 
 
@@ -127,29 +127,29 @@ def test_a_bad_image_does_not_poison_the_others(seen):
     x[6, 0, 0, 0] = torch.nan  # the third of rank 1, whose part follows four images
     alone = ranks.adapter("tea", bad_images="nan")
     expected = alone(x)
-    together = torch.cat([found["spoilt"][0] for found in seen["faults"]])
+    together = torch.cat([report["spoilt"][0] for report in seen["faults"]])
     torch.testing.assert_close(together, expected, rtol=0, atol=1e-5, equal_nan=True)
-    assert {found["spoilt"][1] for found in seen["faults"]} == {alone.last.used} == {23}
+    assert {report["spoilt"][1] for report in seen["faults"]} == {alone.last.used} == {23}
     state = ranks.flat(alone.state_dict()["state"])
-    for found in seen["faults"]:
+    for report in seen["faults"]:
         for path, tensor in state.items():
-            torch.testing.assert_close(found["spoilt"][2][path], tensor, rtol=0, atol=1e-5)
-        assert found["all spoilt"][0].isnan().all()
-        assert found["all spoilt"][1] == "no good image in the batch"
-        assert found["one rank spoilt"][1] == 16
-        assert found["still fine"].isfinite().all()
+            torch.testing.assert_close(report["spoilt"][2][path], tensor, rtol=0, atol=1e-5)
+        assert report["all spoilt"][0].isnan().all()
+        assert report["all spoilt"][1] == "no good image in the batch"
+        assert report["one rank spoilt"][1] == 16
+        assert report["still fine"].isfinite().all()
     assert seen["faults"][1]["one rank spoilt"][0].isnan().all()
     assert seen["faults"][0]["one rank spoilt"][0].isfinite().all()
 
 
 @pytest.mark.parametrize("method", ["tent", "dua"])
 def test_a_harmful_step_of_one_rank_is_undone_on_all(seen, method):
-    for found in seen["faults"]:
-        skipped, undone, before, after = found["undone", method]
+    for report in seen["faults"]:
+        skipped, undone, before, after = report["undone", method]
         assert "not finite" in skipped
         assert undone == 1
         assert all(torch.equal(t, after[name]) for name, t in before.items())
-        assert found["guard raises"][0] == "GuardError"
+        assert report["guard raises"][0] == "GuardError"
 
 
 @pytest.mark.parametrize(
@@ -164,36 +164,36 @@ def test_a_harmful_step_of_one_rank_is_undone_on_all(seen, method):
     ],
 )
 def test_what_does_not_fit_is_refused_on_every_rank(seen, name, says):
-    for found in seen["faults"]:
-        kind, said = found[name]
-        assert (kind, says in said) == ("InputError", True), said
+    for report in seen["faults"]:
+        kind, message = report[name]
+        assert (kind, says in message) == ("InputError", True), message
 
 
 def test_an_empty_part_needs_no_shape(seen):
-    assert [found["empty, of any shape"][0] for found in seen["faults"]] == [(4, 5), (8, 5), (0, 5)]
-    assert {found["empty, of any shape"][1] for found in seen["faults"]} == {12}
+    assert [report["empty, of any shape"][0] for report in seen["faults"]] == [(4, 5), (8, 5), (0, 5)]
+    assert {report["empty, of any shape"][1] for report in seen["faults"]} == {12}
 
 
 @pytest.mark.parametrize("method", ["tea", "eta", "dua"])
 def test_every_rank_resumes_from_its_file(seen, method):
-    for rank, found in enumerate(seen["resumed"]):
-        straight, again = found[method]
+    for rank, report in enumerate(seen["resumed"]):
+        straight, again = report[method]
         assert all(torch.equal(a, b) for a, b in zip(straight, again, strict=True))
-        logits, facts = found[method, "reset"]
+        logits, facts = report[method, "reset"]
         first = seen["equal"][rank][method, 3, torch.float32][0]
         assert torch.equal(logits, first["logits"])
         assert facts["last"] == first["last"]
-        assert "adapters are not the same" in found["only one was reset"][1]
+        assert "adapters are not the same" in report["only one was reset"][1]
 
 
 def test_a_rank_that_dies_ends_the_others_with_a_clear_error(seen):
     """Their own clock stands at ten minutes: it is the death that ends them."""
     assert seen["dies"][2] is None
-    for found in seen["dies"][:2]:
-        kind, said = found["error"]
+    for report in seen["dies"][:2]:
+        kind, message = report["error"]
         assert kind == "GroupError"
-        assert "one of them has died" in said
-        assert found["seconds"] < 60
+        assert "one of them has died" in message
+        assert report["seconds"] < 60
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ def test_a_rank_that_dies_ends_the_others_with_a_clear_error(seen):
 )
 def test_a_rank_that_raises_ends_the_others_too(seen, scenario, error):
     assert seen[scenario][2]["error"] == error
-    for found in seen[scenario]:
-        assert found["seconds"] < 60
-        assert found["then"][0] == "GroupError", "a rank that has left does not come back by itself"
-    assert [found["error"][0] for found in seen[scenario][:2]] == ["GroupError"] * 2
+    for report in seen[scenario]:
+        assert report["seconds"] < 60
+        assert report["then"][0] == "GroupError", "a rank that has left does not come back by itself"
+    assert [report["error"][0] for report in seen[scenario][:2]] == ["GroupError"] * 2
 
 
 def test_a_rank_that_never_comes_is_not_waited_for(seen):
-    assert [found["error"][0] for found in seen["late"][:2]] == ["GroupError"] * 2
+    assert [report["error"][0] for report in seen["late"][:2]] == ["GroupError"] * 2
 
 
 def test_off_by_default_and_refused_without_a_group():

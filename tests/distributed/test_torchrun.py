@@ -49,8 +49,8 @@ def near(got, expected) -> None:
 
 
 def test_two_ranks_write_the_rows_of_one_process(tmp_path: Path) -> None:
-    said = torchrun(tmp_path / "two")
-    assert said.count("4 cells run, 0 there already, 0 failed") == 1  # one rank speaks
+    printed = torchrun(tmp_path / "two")
+    assert printed.count("4 cells run, 0 there already, 0 failed") == 1  # one rank speaks
     with Store(tmp_path / "one") as store:
         local.run(plan("digits", **GRID, seeds="0", limit=60).cells, store)
     together, alone = ({row["key"]: row for row in read(tmp_path / name)} for name in ("two", "one"))

@@ -41,21 +41,21 @@ def test_tea_fast_is_the_best_of_the_search_and_the_cheapest_of_those_level():
 def test_the_accuracies_are_the_means_of_the_rows():
     rows = [json.loads(line) for line in (speed_page.HOME / "results/tea-fast-h200.jsonl").read_text().splitlines()]
     for seed in (0, 1, 2):
-        own = [
+        of_method = [
             row["accuracy"]
             for row in rows
             if row["spec"]["method"] == "tea-fast" and row["spec"]["seed"] == seed and row["spec"]["shift"] != "clean"
         ]
-        assert len(own) == 15
-        assert f"{100 * mean(own):.2f}" in speed_page.accuracy()
+        assert len(of_method) == 15
+        assert f"{100 * mean(of_method):.2f}" in speed_page.accuracy()
 
 
 def test_the_front_holds_what_nothing_beats():
-    found = speed_page.settings()
-    front = speed_page.front(found)
-    for row in found:
-        beaten = any(o["cost"] <= row["cost"] and o["accuracy"] > row["accuracy"] for o in found)
-        beaten |= any(o["cost"] < row["cost"] and o["accuracy"] >= row["accuracy"] for o in found)
+    settings = speed_page.settings()
+    front = speed_page.front(settings)
+    for row in settings:
+        beaten = any(o["cost"] <= row["cost"] and o["accuracy"] > row["accuracy"] for o in settings)
+        beaten |= any(o["cost"] < row["cost"] and o["accuracy"] >= row["accuracy"] for o in settings)
         assert beaten or any((f["cost"], f["accuracy"]) == (row["cost"], row["accuracy"]) for f in front)
 
 
@@ -67,11 +67,11 @@ def test_precisions_are_compared_on_the_same_sets(method: str, half: str, full: 
     means, sets = [], []
     for file, precisions in ((half, ["bfloat16"]), (full, ["tf32", "float32"])):
         lines = (speed_page.HOME / f"results/{file}.jsonl").read_text(encoding="utf-8").splitlines()
-        own = [r for r in map(json.loads, lines) if r["spec"]["method"] == method and r["spec"]["severity"] == 5]
-        own = [r for r in own if r["env"]["precision"] in precisions]
-        assert len({r["spec"]["shift"] for r in own}) == len(own) == 15
-        sets.append({(r["spec"]["shift"], r["data"][0]["sha256"], r["spec"]["weights_sha256"]) for r in own})
-        means.append(100 * mean(r["accuracy"] for r in own))
+        of_method = [r for r in map(json.loads, lines) if r["spec"]["method"] == method and r["spec"]["severity"] == 5]
+        of_method = [r for r in of_method if r["env"]["precision"] in precisions]
+        assert len({r["spec"]["shift"] for r in of_method}) == len(of_method) == 15
+        sets.append({(r["spec"]["shift"], r["data"][0]["sha256"], r["spec"]["weights_sha256"]) for r in of_method})
+        means.append(100 * mean(r["accuracy"] for r in of_method))
     assert sets[0] == sets[1]
     cells = [cell.strip() for cell in speed_page.precisions().splitlines()[line].split("|")]
     assert (cells[4], cells[5].split()[1]) == tuple(f"{value:.2f}" for value in means)

@@ -52,13 +52,13 @@ def test_it_works_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
     pip = [sys.executable, "-m", "pip", "--python", str(place / "python"), "install", "--quiet", "--no-index"]
     subprocess.run([*pip, "--no-deps", "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
-    (own,) = (tmp_path / "env").rglob("site-packages")
+    (packages,) = (tmp_path / "env").rglob("site-packages")
     # The dependencies are borrowed. A folder named in a .pth is searched, its own .pth files (the checkout) are not.
-    (own / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "STEEP"))}
     clean["STEEP_DATA"] = str(tmp_path / "data")
 
-    def said(*words: str) -> str:
+    def output_of(*words: str) -> str:
         done = subprocess.run([*words], capture_output=True, text=True, cwd=tmp_path, env=clean)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -71,12 +71,12 @@ def test_it_works_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
         "assert not cli.main(['report', 'runs/few', '--format', 'html']);"
         "cli.main(['--help'])"
     )
-    where, found, *usage = said(str(place / "python"), "-c", probe).splitlines()
-    assert Path(where).is_relative_to(own)
-    assert found == f"{len(list((SOURCE / 'steep' / 'recipes').glob('*.toml'))) - 1} airplane"
-    told = said(str(place / "steep"), "info")
-    assert f"version            {steep.__version__}\n" in told
-    assert "not from a checkout" in told
+    where, facts, *usage = output_of(str(place / "python"), "-c", probe).splitlines()
+    assert Path(where).is_relative_to(packages)
+    assert facts == f"{len(list((SOURCE / 'steep' / 'recipes').glob('*.toml'))) - 1} airplane"
+    printed = output_of(str(place / "steep"), "info")
+    assert f"version            {steep.__version__}\n" in printed
+    assert "not from a checkout" in printed
     assert "predict" in " ".join(usage)
     assert [line for line in usage if line.startswith("tent ")]  # of the report's table
     assert (tmp_path / "runs/few/report.html").stat().st_size > 10_000  # with its style sheet and Vega

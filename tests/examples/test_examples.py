@@ -41,16 +41,16 @@ def test_each_is_short_and_tested() -> None:
 
 
 def test_own_model() -> None:
-    found = imported("own_model").main(epochs=4)
-    assert found["source"]["clean"] > 0.95  # it learnt
-    assert found["source"]["contrast"] < 0.5  # it is lost where contrast is
+    accuracy = imported("own_model").main(epochs=4)
+    assert accuracy["source"]["clean"] > 0.95  # it learnt
+    assert accuracy["source"]["contrast"] < 0.5  # it is lost where contrast is
     for method in ("bn", "tent", "tea"):
-        assert found[method]["contrast"] > 0.9
+        assert accuracy[method]["contrast"] > 0.9
 
 
 def test_continual_stream() -> None:
-    found = imported("continual_stream").main(epochs=4, limit=200)
-    mean = {method: sum(each.values()) / len(each) for method, each in found.items()}
+    accuracy = imported("continual_stream").main(epochs=4, limit=200)
+    mean = {method: sum(each.values()) / len(each) for method, each in accuracy.items()}
     assert mean["tent"] > mean["source"] + 0.2
 
 
@@ -62,7 +62,7 @@ def test_hugging_face() -> None:
 
 def test_custom_method_as_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(FOLDER / "custom_method.py"), run_name="__main__")
-    used = [int(found) for found in re.findall(r"used=(\d+)", capsys.readouterr().out)]
+    used = [int(number) for number in re.findall(r"used=(\d+)", capsys.readouterr().out)]
     assert len(used) == 3
     assert all(0 < each < 32 for each in used)
 

@@ -76,8 +76,8 @@ def test_a_test_adapts_and_gives_the_module_back(trainer, part, inner):
     before = {k: v.clone() for k, v in module.state_dict().items()}
     callback = AdaptCallback("tent", module=part, lr=0.01)
     trainer(callback).test(module, loader(), verbose=False)
-    for found, wanted in zip(module.seen, expected(), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for answer, wanted in zip(module.seen, expected(), strict=True):
+        torch.testing.assert_close(answer, wanted)
     assert callback.adapter.last.used == 20
     assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
     with torch.no_grad():
@@ -90,8 +90,8 @@ def test_a_prediction_adapts_and_every_run_starts_anew(trainer):
     module, callback = Module(), AdaptCallback("tent", lr=0.01)
     runner = trainer(callback)
     for _ in range(2):
-        for found, wanted in zip(runner.predict(module, loader()), expected(), strict=True):
-            torch.testing.assert_close(found, wanted)
+        for answer, wanted in zip(runner.predict(module, loader()), expected(), strict=True):
+            torch.testing.assert_close(answer, wanted)
 
 
 def test_a_run_that_fails_gives_the_module_back_too(trainer):
@@ -108,9 +108,9 @@ def test_a_part_that_is_not_there(trainer):
 
 def test_a_forward_of_the_modules_own_is_given_back():
     module = Module(True)
-    module.net.forward = own = lambda x: x.flatten(1)[:, :3]
+    module.net.forward = forward = lambda x: x.flatten(1)[:, :3]
     callback = AdaptCallback("source", module="net")
     callback.on_test_start(None, module)
-    assert module.net.forward is not own
+    assert module.net.forward is not forward
     callback.on_test_end(None, module)
-    assert module.net.forward is own
+    assert module.net.forward is forward

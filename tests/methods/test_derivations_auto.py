@@ -64,9 +64,9 @@ def test_a_mirror_is_used_where_it_leaves_sure_answers_as_they_are(axis, mirrore
         assert torch.equal(adapter(halves(axis)).argmax(1), torch.arange(60) % 2)
         notes.append(adapter.last.note)
     kind = "images and mirrors" if mirrored else "images alone"
-    told = [note for note in notes if note]
-    assert len(told) == 1
-    assert told[0].startswith(f"learns from {kind}: a mirror leaves ")
+    written = [note for note in notes if note]
+    assert len(written) == 1
+    assert written[0].startswith(f"learns from {kind}: a mirror leaves ")
     forwards = []
     adapter.model.register_forward_hook(lambda net, args, out: forwards.append(len(args[0])))
     answers = adapter(halves(axis))

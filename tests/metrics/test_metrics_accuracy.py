@@ -166,7 +166,7 @@ def test_a_class_that_is_ruled_out_changes_nothing() -> None:
     ruled_out = torch.cat([logits, torch.full((50, 1), -torch.inf)], dim=1)
     for measure in (metrics.accuracy, metrics.negative_log_likelihood, metrics.brier_score):
         assert measure(ruled_out, labels) == pytest.approx(measure(logits, labels))
-    found, own = (metrics.reliability(x, labels, bins=15) for x in (ruled_out, logits))
-    assert found.ece == pytest.approx(own.ece)
+    with_it, without = (metrics.reliability(x, labels, bins=15) for x in (ruled_out, logits))
+    assert with_it.ece == pytest.approx(without.ece)
     with pytest.raises(InputError, match="NaN or infinity in 1 of 2 rows"):
         metrics.accuracy(torch.tensor([[0.0, 1.0], [-torch.inf, -torch.inf]]), torch.tensor([0, 1]))

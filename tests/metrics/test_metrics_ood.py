@@ -25,11 +25,11 @@ def test_as_counted(seed, rounding):
     unknown = torch.randn(35, generator=generator, dtype=torch.float64) + 1
     if rounding is not None:  # with ties
         known, unknown = known.round(), unknown.round()
-    found = detection(known, unknown)
+    result = detection(known, unknown)
     auroc, fpr95 = by_counting(known.tolist(), unknown.tolist())
-    assert found.auroc == pytest.approx(auroc, abs=1e-6)
-    assert found.fpr95 == pytest.approx(fpr95, abs=1e-6)
-    assert (found.known, found.unknown) == (60, 35)
+    assert result.auroc == pytest.approx(auroc, abs=1e-6)
+    assert result.fpr95 == pytest.approx(fpr95, abs=1e-6)
+    assert (result.known, result.unknown) == (60, 35)
 
 
 def test_exactly_95_percent_counts():
@@ -47,7 +47,7 @@ def test_large_energies_are_still_told_apart():
 
 def test_bad_scores():
     good = torch.zeros(3)
-    for bad, said in (
+    for bad, message in (
         (torch.zeros(3, 2), "one for each image"),
         (torch.zeros(0), "one for each image"),
         (torch.tensor([1]), "one for each image"),
@@ -55,9 +55,9 @@ def test_bad_scores():
         ([1.0, 2.0], "a torch.Tensor, got list"),
         (torch.zeros(3).numpy(), "a torch.Tensor, got ndarray"),
     ):
-        with pytest.raises(InputError, match=f"known: .*{said}"):
+        with pytest.raises(InputError, match=f"known: .*{message}"):
             detection(bad, good)
-        with pytest.raises(InputError, match=f"unknown: .*{said}"):
+        with pytest.raises(InputError, match=f"unknown: .*{message}"):
             detection(good, bad)
 
 

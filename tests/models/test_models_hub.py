@@ -122,8 +122,8 @@ def test_weights_of_one_s_own_keep_the_normalisation_of_the_architecture(timm, t
     loaded = load_model("timm:gna", weights=file, num_classes=7)
     assert isinstance(loaded.model, Normalized)
     assert loaded.classes == ()
-    told = load_model("timm:gna", weights=file, num_classes=7, mean=[0.1] * 3, std=[1.0] * 3)
-    assert told.model.mean.flatten().tolist() == pytest.approx([0.1] * 3)
+    chosen = load_model("timm:gna", weights=file, num_classes=7, mean=[0.1] * 3, std=[1.0] * 3)
+    assert chosen.model.mean.flatten().tolist() == pytest.approx([0.1] * 3)
 
 
 def test_torchvision_brings_its_transforms_and_class_names(torchvision):

@@ -36,18 +36,18 @@ def energies(table: Path) -> list[float]:
 @pytest.mark.parametrize("method", ["bn", "tent"])
 def test_saved_weights_answer_as_the_adapted_model(words, tmp_path, capsys, method):
     file = tmp_path / "adapted.safetensors"
-    own = ["--model", f"{tmp_path / 'own.py'}:make"]
-    assert main([*words, *own, "--method", method, "--save-weights", str(file)]) == 0
-    told = capsys.readouterr().err
+    model = ["--model", f"{tmp_path / 'own.py'}:make"]
+    assert main([*words, *model, "--method", method, "--save-weights", str(file)]) == 0
+    errors = capsys.readouterr().err
     adapter = steep.adapt(net("batch"), method)
     adapter(X)
     with torch.no_grad():
         expected = -adapter.model(X).logsumexp(1)
         before = -net("batch")(X).logsumexp(1)
     assert (expected - before).abs().max() > 0.1  # or the source's statistics would do
-    assert main([*words, *own, "--method", "source", "--weights", str(file), "--num-classes", "5"]) == 0
+    assert main([*words, *model, "--method", "source", "--weights", str(file), "--num-classes", "5"]) == 0
     assert energies(tmp_path / "p.csv") == pytest.approx(expected.tolist(), abs=1e-4)
-    assert f"{file}: the adapted weights, with BatchNorm statistics measured on 40 of the pictures" in told
+    assert f"{file}: the adapted weights, with BatchNorm statistics measured on 40 of the pictures" in errors
 
 
 def test_weights_without_batch_statistics_are_saved_as_they_are(words, tmp_path, capsys):
@@ -69,9 +69,9 @@ def test_what_cannot_be_fixed_is_said_when_all_else_is_written(words, tmp_path, 
     call = [*words, "--model", f"{tmp_path / 'twice.py'}:make", "--method", "bn"]
     saved = ["--save-weights", str(tmp_path / "w.safetensors"), "--save-state", str(tmp_path / "state")]
     assert main([*call, *saved]) == 2
-    said = capsys.readouterr().err
-    assert "40 pictures" in said
-    assert "1 (BatchNorm2d) runs more than once in a forward" in said
+    errors = capsys.readouterr().err
+    assert "40 pictures" in errors
+    assert "1 (BatchNorm2d) runs more than once in a forward" in errors
     assert len(energies(tmp_path / "p.csv")) == 40
     assert (tmp_path / "state").exists()
     assert not (tmp_path / "w.safetensors").exists()
@@ -87,12 +87,12 @@ def test_of_many_pictures_enough_are_read_again():
     pictures = Pictures(tuple(map(str, range(40))), ((),) * 40, one)
     adapter = predict(net("batch"), pictures, "bn", batch_size=16).adapter
     read.clear()
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     module, seen = merged_model(
-        adapter, pictures, batch_size=16, most=20, progress=lambda done, total: told.append((done, total))
+        adapter, pictures, batch_size=16, most=20, progress=lambda done, total: progress.append((done, total))
     )
     assert seen == 32
-    assert told == [(16, 32), (32, 32)]
+    assert progress == [(16, 32), (32, 32)]
     assert len(read) == 32
     assert max(read) > 31  # drawn from all, not the first of a stream
     with torch.no_grad():

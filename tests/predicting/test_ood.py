@@ -39,8 +39,8 @@ def pairs_in_order(known: torch.Tensor, unknown: torch.Tensor) -> float:
 def test_both_are_scored_by_the_model_as_it_came_and_as_it_is_adapted(folders, kind):
     known, strangers = map(tensor, folders)
     model = net(kind)
-    found = predict(model, open_pictures(folders[0]), "tent", hyper={"lr": 0.1})
-    before, after = ood_detection(model, found.adapter, *map(open_pictures, folders))
+    predictions = predict(model, open_pictures(folders[0]), "tent", hyper={"lr": 0.1})
+    before, after = ood_detection(model, predictions.adapter, *map(open_pictures, folders))
     assert (after.known, after.unknown) == (20, 9)
     adapter = steep.adapt(model, "tent", lr=0.1)
     adapter(known)

@@ -46,10 +46,10 @@ def test_what_cannot_be_read_has_a_row_that_says_so(folder: Path) -> None:
     (folder / "a" / "gone.png").symlink_to(folder / "nowhere.png")
     (folder / "b" / "phone.heic").write_bytes(b"not one Pillow reads")
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "c" / "moving.gif")
-    found = predict(
+    predictions = predict(
         steep.models.build("wrn-10-1", 3, in_channels=1), open_pictures(folder), "source", classes="abc", channels=1
     )
-    rows = {row.file: row for row in found.rows}
+    rows = {row.file: row for row in predictions.rows}
     assert len(rows) == 15
     assert rows["c/moving.gif"].label is not None
     for name in ("a/gone.png", "b/phone.heic"):
@@ -67,11 +67,11 @@ def test_a_picture_beside_the_folders_leaves_the_rest_mixed(folder: Path) -> Non
 
     model = steep.models.build("wrn-10-1", 3, in_channels=1)
     watched = type(pictures)(pictures.names, pictures.folders, read)
-    found = predict(model, watched, "source", classes="abc", channels=1, size=8)
+    predictions = predict(model, watched, "source", classes="abc", channels=1, size=8)
     assert sorted(order) == list(range(13))
     assert order != sorted(order)
-    assert found.remark is not None
-    assert "stray.png" in found.remark
+    assert predictions.remark is not None
+    assert "stray.png" in predictions.remark
 
 
 def test_where_no_folder_is_no_accuracy_is_spoken_of(folder: Path) -> None:

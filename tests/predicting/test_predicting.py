@@ -84,7 +84,7 @@ def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder), "--out", str(out)]
     call += ["--method", "tent", "--set", "lr=0.002", "--batch-size", "25", "--seed", "3", "--device", "cpu"]
     assert main([*call, "--save-weights", str(adapted), "--save-state", str(state)]) == 0
-    printed, said = capsys.readouterr()
+    printed, errors = capsys.readouterr()
 
     rows = rows_of(out)
     files = sorted(folder.rglob("[0-9]*.png"))
@@ -106,8 +106,8 @@ def test_a_folder_per_class_end_to_end(weights, folder, digits, tmp_path, capsys
     assert printed == f"accuracy on 60: {right:.1%} with tent, {before:.1%} without adaptation\n"
     assert right > 0.5
     changed = int((answer.numpy() != plain).sum())
-    assert f"60 pictures in batches of 25; {changed} have another answer than the source model's" in said
-    assert "no answer is adapted" not in said
+    assert f"60 pictures in batches of 25; {changed} have another answer than the source model's" in errors
+    assert "no answer is adapted" not in errors
 
     again = steep.resume(state, load_model("wrn-10-1", weights=weights).model)
     stored = checkpoints.read(adapted).tensors
@@ -121,9 +121,9 @@ def test_unreadable_pictures_are_listed_and_skipped(weights, folder, tmp_path, c
     out = tmp_path / "p.csv"
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder), "--out", str(out)]
     assert main([*call, "--method", "bn", "--device", "cpu"]) == 0
-    said = capsys.readouterr().err
-    assert "60 pictures" in said
-    assert "2 not readable, skipped:\n  3/zz-broken.png\n  5/zz-empty.jpg" in said
+    errors = capsys.readouterr().err
+    assert "60 pictures" in errors
+    assert "2 not readable, skipped:\n  3/zz-broken.png\n  5/zz-empty.jpg" in errors
     rows = {row["file"]: row for row in rows_of(out)}
     assert len(rows) == 62
     for name in ("3/zz-broken.png", "5/zz-empty.jpg"):
@@ -137,29 +137,31 @@ def test_a_flat_folder_keeps_its_order_and_has_no_labels(weights, digits, tmp_pa
         Image.fromarray(image[..., 0]).save(tmp_path / f"{number:03d}.png")
     loaded = load_model("wrn-10-1", weights=weights)
     assert (loaded.classes, loaded.channels, loaded.size) == (tuple("0123456789"), 1, 8)
-    found = predict(loaded.model, open_pictures(tmp_path), "tea", channels=1, batch_size=30, hyper={"sgld_steps": 2})
+    predictions = predict(
+        loaded.model, open_pictures(tmp_path), "tea", channels=1, batch_size=30, hyper={"sgld_steps": 2}
+    )
     logits = recompute(weights, images, np.arange(60), 30, "tea", sgld_steps=2)
-    assert [row.label for row in found.rows] == [str(a) for a in logits.argmax(1).tolist()]
-    assert found.accuracy is None
-    assert found.remark is None
+    assert [row.label for row in predictions.rows] == [str(a) for a in logits.argmax(1).tolist()]
+    assert predictions.accuracy is None
+    assert predictions.remark is None
 
 
 def test_an_array_gives_the_same_as_its_pictures(weights, digits, tmp_path):
     images, _ = digits
     np.save(tmp_path / "images.npy", images)
     loaded = load_model("wrn-10-1", weights=weights)
-    found = predict(loaded.model, open_pictures(tmp_path / "images.npy"), "bn", channels=1, batch_size=60)
+    predictions = predict(loaded.model, open_pictures(tmp_path / "images.npy"), "bn", channels=1, batch_size=60)
     logits = recompute(weights, images, np.arange(60), 60, "bn")
-    assert [row.energy for row in found.rows] == pytest.approx((-logits.logsumexp(1)).tolist(), abs=1e-4)
-    assert found.rows[7].file == "images.npy[7]"
+    assert [row.energy for row in predictions.rows] == pytest.approx((-logits.logsumexp(1)).tolist(), abs=1e-4)
+    assert predictions.rows[7].file == "images.npy[7]"
 
 
 def test_a_batch_that_was_not_adapted_on_says_why(weights, digits, tmp_path):
     np.save(tmp_path / "images.npy", digits[0])
     model = load_model("wrn-10-1", weights=weights).model
-    found = predict(model, open_pictures(tmp_path / "images.npy"), "eta", channels=1, hyper={"margin": 0})
-    assert {row.skipped for row in found.rows} == {"not adapted: no reliable and novel image"}
-    assert all(row.label is not None for row in found.rows)
+    predictions = predict(model, open_pictures(tmp_path / "images.npy"), "eta", channels=1, hyper={"margin": 0})
+    assert {row.skipped for row in predictions.rows} == {"not adapted: no reliable and novel image"}
+    assert all(row.label is not None for row in predictions.rows)
 
 
 @pytest.mark.parametrize(("method", "adapted"), [("tent", False), ("tea", True), ("bn", True)])
@@ -170,9 +172,9 @@ def test_one_batch_that_is_answered_before_it_is_learned_from_is_said(
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(tmp_path / "images.npy")]
     call += ["--method", method, "--device", "cpu", *(["--set", "sgld_steps=2"] if method == "tea" else [])]
     assert main([*call, "--out", str(tmp_path / "p.csv")]) == 0
-    said = capsys.readouterr().err
-    assert "12 pictures in batches of 12" in said
-    assert ("no answer is adapted" in said) is not adapted
+    errors = capsys.readouterr().err
+    assert "12 pictures in batches of 12" in errors
+    assert ("no answer is adapted" in errors) is not adapted
 
 
 def test_the_batch_is_halved_until_a_step_fits_into_memory(monkeypatch):
@@ -204,8 +206,8 @@ def test_how_many_batches_were_not_adapted_on_is_said(tmp_path, capsys):
     call = ["predict", "--model", f"{tmp_path / 'mine.py'}:make", "--images", str(tmp_path / "images.npy")]
     call += ["--out", str(tmp_path / "p.csv"), "--batch-size", "20", "--device", "cpu"]
     assert main([*call, "--method", "eta"]) == 0
-    said = capsys.readouterr().err
-    assert "2 of 3 batches answered without adapting, the first because: no reliable and novel image" in said
+    errors = capsys.readouterr().err
+    assert "2 of 3 batches answered without adapting, the first because: no reliable and novel image" in errors
     assert [bool(row["skipped"]) for row in rows_of(tmp_path / "p.csv")] == [False] * 20 + [True] * 40
     for method in ("source", "tent"):
         assert main([*call, "--method", method]) == 0
@@ -218,8 +220,8 @@ def test_steps_that_the_guard_undoes_are_said(weights, digits, tmp_path, capsys)
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(tmp_path / "images.npy")]
     call += ["--method", "tent", "--set", "lr=1e39", "--batch-size", "30", "--device", "cpu"]
     assert main([*call, "--out", str(tmp_path / "p.csv")]) == 0
-    said = capsys.readouterr().err
-    assert "2 of 2 batches answered without adapting, the first because: the parameters are not finite" in said
+    errors = capsys.readouterr().err
+    assert "2 of 2 batches answered without adapting, the first because: the parameters are not finite" in errors
 
 
 def test_a_factory_in_a_file(weights, folder, tmp_path, capsys):
@@ -256,8 +258,8 @@ def test_normalisation_size_and_planes(weights, digits, tmp_path):
     Image.fromarray(digits[0][0, ..., 0]).resize((20, 13)).save(tmp_path / "a.png")
     Image.fromarray(digits[0][1, ..., 0]).save(tmp_path / "b.png")
     loaded = load_model("wrn-10-1", weights=tmp_path / "net.pt", mean=[0.4, 0.5, 0.6], std=[0.2, 0.3, 0.4])
-    found = predict(loaded.model, open_pictures(tmp_path), "source", size=16)
-    for row in found.rows:
+    predictions = predict(loaded.model, open_pictures(tmp_path), "source", size=16)
+    for row in predictions.rows:
         with Image.open(tmp_path / row.file) as picture:
             pixels = np.array(picture.convert("RGB").resize((16, 16), Image.Resampling.BILINEAR))
         x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
@@ -269,7 +271,7 @@ def test_normalisation_size_and_planes(weights, digits, tmp_path):
     with pytest.raises(InputError, match=r"b.png: 8 × 8 pixels, but a.png has 20 × 13. Give --size"):
         predict(loaded.model, open_pictures(tmp_path), "source")
     # weights saved with their normalisation bring it back
-    checkpoints.save(found.adapter.model, tmp_path / "wrapped.safetensors")
+    checkpoints.save(predictions.adapter.model, tmp_path / "wrapped.safetensors")
     again = load_model("wrn-10-1", weights=tmp_path / "wrapped.safetensors").model
     assert isinstance(again, models.Normalized)
     assert torch.equal(again.std, loaded.model.std)
@@ -336,9 +338,9 @@ def test_bad_input(weights, tmp_path, capsys):
         ({"--model": "nowhere.py:make"}, "no file nowhere.py"),
         ({"--size": "100000000"}, "size: expected 1 to 10,000 pixels, got 100000000"),
     ]
-    for change, said in wrong:
+    for change, message in wrong:
         assert main(["predict", *(word for pair in ({**good, **change}).items() for word in pair)]) == 2
-        assert said in capsys.readouterr().err, change
+        assert message in capsys.readouterr().err, change
     assert not (tmp_path / "p.csv").exists()
 
 
@@ -398,10 +400,10 @@ def test_class_names_have_to_be_as_many_as_logits(weights, digits, tmp_path):
 
 def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path):
     rows = [Row("=cmd!A1.png", "=1+1", 0.5, -1.0), Row("-a.png", "-1", 0.5, 1.0), Row("a.png", "@x", None, None, "=2")]
-    found = rows_of(write_table(rows, tmp_path / "p.csv"))
-    assert [row["file"] for row in found] == ["./=cmd!A1.png", "./-a.png", "a.png"]  # which still name the files
-    assert [row["class"] for row in found] == ["'=1+1", "-1", "'@x"]
-    assert [row["energy"] for row in found] == ["-1.000000", "1.000000", ""]
+    read = rows_of(write_table(rows, tmp_path / "p.csv"))
+    assert [row["file"] for row in read] == ["./=cmd!A1.png", "./-a.png", "a.png"]  # which still name the files
+    assert [row["class"] for row in read] == ["'=1+1", "-1", "'@x"]
+    assert [row["energy"] for row in read] == ["-1.000000", "1.000000", ""]
 
 
 @pytest.mark.parametrize("control", ["\r", "\n", "\t", "\v", "\x85", "\u2028", "\x1b[2J"])
@@ -435,8 +437,8 @@ def test_folders_whose_names_are_no_text_become_classes_all_the_same(tmp_path, d
 
 def test_hostile_metadata_is_not_believed(weights, tmp_path):
     tensors = checkpoints.read(weights).tensors
-    said = {"classes": json.dumps([0, None, *range(2, 10)]), "image_shape": '["x", "x", 1]', "run": "[" * 100_000}
-    save_file({name: value.contiguous() for name, value in tensors.items()}, tmp_path / "w.safetensors", said)
+    metadata = {"classes": json.dumps([0, None, *range(2, 10)]), "image_shape": '["x", "x", 1]', "run": "[" * 100_000}
+    save_file({name: value.contiguous() for name, value in tensors.items()}, tmp_path / "w.safetensors", metadata)
     loaded = load_model("wrn-10-1", weights=tmp_path / "w.safetensors")
     assert loaded.classes == ("0", "None", *"23456789")
     assert loaded.size is None
@@ -451,16 +453,16 @@ def test_what_cannot_work_is_said_before_the_pictures_are_read(weights, folder, 
     call = ["predict", "--images", str(folder), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
     mine = ["--model", "wrn-10-1", "--weights", str(weights)]
     monkeypatch.setattr("steep.predicting.pictures.picture", None)  # whoever reads one fails
-    for words, said in (
+    for words, message in (
         ([*mine, "--seed", "-1"], "seed: expected 0 or more, got -1"),
         ([*mine, "--save-state", str(tmp_path / "file" / "s")], "file"),
         ([*mine, "--save-weights", str(tmp_path / "file" / "w.safetensors")], "file"),
         (["--model", f"{quits}:make"], "SystemExit: 3"),
     ):
         assert main([*call, *words]) == 2
-        told = capsys.readouterr().err
-        assert said in told
-        assert "Traceback" not in told
+        errors = capsys.readouterr().err
+        assert message in errors
+        assert "Traceback" not in errors
     assert not (tmp_path / "p.csv").exists()
 
 
@@ -468,9 +470,9 @@ def test_a_name_does_not_speak_to_the_terminal(weights, folder, tmp_path, capsys
     (folder / "3" / "zz\x1b[31m:two:[red].png").write_bytes(b"nothing")
     call = ["predict", "--model", "wrn-10-1", "--weights", str(weights), "--images", str(folder)]
     assert main([*call, "--out", str(tmp_path / "p.csv"), "--method", "bn", "--device", "cpu"]) == 0
-    said = capsys.readouterr().err
-    assert "\x1b" not in said
-    assert r"3/zz\x1b[31m:two:[red].png" in said
+    errors = capsys.readouterr().err
+    assert "\x1b" not in errors
+    assert r"3/zz\x1b[31m:two:[red].png" in errors
 
 
 def test_weights_that_steep_train_made_are_found_by_their_name(weights, folder, tmp_path, monkeypatch):

@@ -181,12 +181,12 @@ def test_axes_begin_at_zero_or_the_chart_says_which_do_not(name: str) -> None:
 def test_energy_groups_are_merged_without_losing_an_image() -> None:
     rows = ROWS["energy-error"]
     groups = [r for r in rows if r["part"] == "group"]
-    found = TABLES["energy-error"](rows)["groups"]
-    assert len(found) <= 12
+    drawn = TABLES["energy-error"](rows)["groups"]
+    assert len(drawn) <= 12
     low = np.array([r["energy_low"] for r in groups])
     n, wrong = (np.array([r[name] for r in groups]) for name in ("n", "wrong"))
-    assert sum(g["n"] for g in found) == n.sum()
-    for group in found:
+    assert sum(g["n"] for g in drawn) == n.sum()
+    for group in drawn:
         inside = (low >= group["energy_low"]) & (low < group["energy_high"])
         assert group["n"] == n[inside].sum()
         assert group["error_percent"] == pytest.approx(100 * wrong[inside].sum() / n[inside].sum())
@@ -194,12 +194,12 @@ def test_energy_groups_are_merged_without_losing_an_image() -> None:
 
 def test_steps_are_means_over_shifts() -> None:
     rows = ROWS["energy-steps"]
-    found = TABLES["energy-steps"](rows)["mean"]
-    assert [(r["label"], r["step"]) for r in found] == [("source", 0), *(("tea", step) for step in range(4))]
-    for point in found:
-        own = [r for r in rows if (r["label"], r["step"]) == (point["label"], point["step"])]
-        assert point["energy"] == pytest.approx(np.mean([r["energy"] for r in own]))
-        assert point["accuracy_percent"] == pytest.approx(100 * np.mean([r["accuracy"] for r in own]))
+    drawn = TABLES["energy-steps"](rows)["mean"]
+    assert [(r["label"], r["step"]) for r in drawn] == [("source", 0), *(("tea", step) for step in range(4))]
+    for point in drawn:
+        alike = [r for r in rows if (r["label"], r["step"]) == (point["label"], point["step"])]
+        assert point["energy"] == pytest.approx(np.mean([r["energy"] for r in alike]))
+        assert point["accuracy_percent"] == pytest.approx(100 * np.mean([r["accuracy"] for r in alike]))
     half = [r for r in rows if not (r["shift"] == "fog" and r["step"] == 3)]
     assert [r["step"] for r in TABLES["energy-steps"](half)["mean"] if r["label"] == "tea"] == [0, 1, 2]
 
@@ -214,12 +214,12 @@ def test_the_bars_of_samples_are_means_over_seeds_not_their_sum() -> None:
 
 def test_severity_is_a_mean_over_seeds_then_over_corruptions() -> None:
     rows = ROWS["energy-severity"]
-    found = TABLES["energy-severity"](rows)
+    drawn = TABLES["energy-severity"](rows)
     gain = np.array([r["gain"] for r in rows if r["part"] == "point"]).reshape(3, 3, 2)  # shift, severity, seed
     fall = np.array([r["energy_reduction"] for r in rows if r["part"] == "point"]).reshape(3, 3, 2)
-    assert [p["gain_points"] for p in found["points"]] == pytest.approx(list(100 * gain.mean(2).ravel()))
-    assert [p["gain_points"] for p in found["overall"]] == pytest.approx(list(100 * gain.mean((0, 2))))
-    assert [p["energy_reduction"] for p in found["overall"]] == pytest.approx(list(fall.mean((0, 2))))
+    assert [p["gain_points"] for p in drawn["points"]] == pytest.approx(list(100 * gain.mean(2).ravel()))
+    assert [p["gain_points"] for p in drawn["overall"]] == pytest.approx(list(100 * gain.mean((0, 2))))
+    assert [p["energy_reduction"] for p in drawn["overall"]] == pytest.approx(list(fall.mean((0, 2))))
 
 
 def test_half_a_grid_has_no_mean_and_is_said() -> None:
@@ -236,17 +236,17 @@ def test_half_a_grid_has_no_mean_and_is_said() -> None:
 
 
 def subtitle(name: str, rows: list[dict[str, Any]]) -> list[str]:
-    found: list[str] = CHARTS[name](rows).to_dict()["title"]["subtitle"]
-    return found
+    lines: list[str] = CHARTS[name](rows).to_dict()["title"]["subtitle"]
+    return lines
 
 
 def test_bins_and_gaps_are_in_percent_and_empty_bins_are_not_zero() -> None:
     rows = ROWS["calibration"]
-    found = [r for r in TABLES["calibration"](rows)["bins"] if r["label"] == "tea"]
-    assert len(found) == 9
-    own = [r for r in rows if r["part"] == "bin" and r["label"] == "tea" and r["n"]]
-    gaps = 100 * (np.array([r["confidence"] for r in own]) - np.array([r["accuracy"] for r in own]))
-    assert [r["gap_points"] for r in found] == pytest.approx(list(gaps))
+    drawn = [r for r in TABLES["calibration"](rows)["bins"] if r["label"] == "tea"]
+    assert len(drawn) == 9
+    bins = [r for r in rows if r["part"] == "bin" and r["label"] == "tea" and r["n"]]
+    gaps = 100 * (np.array([r["confidence"] for r in bins]) - np.array([r["accuracy"] for r in bins]))
+    assert [r["gap_points"] for r in drawn] == pytest.approx(list(gaps))
     broken = [r for r in rows if r["part"] == "errors"]
     broken[1] = {**broken[1], "ece": math.nan, "mce": math.nan, "nonfinite": 7}
     text = json.dumps(CHARTS["calibration"](broken).to_dict())
@@ -267,22 +267,24 @@ def test_calibration_on_other_sets_is_no_comparison() -> None:
 def test_sensitivity_is_a_mean_over_seeds_then_over_corruptions() -> None:
     rows = ROWS["sensitivity"]
     for point in TABLES["sensitivity"](rows)["mean"]:
-        own = [r["accuracy"] for r in rows if r.get("parameter") == point["parameter"] and r["value"] == point["value"]]
-        assert point["accuracy_percent"] == pytest.approx(100 * np.mean(own))
+        alike = [
+            r["accuracy"] for r in rows if r.get("parameter") == point["parameter"] and r["value"] == point["value"]
+        ]
+        assert point["accuracy_percent"] == pytest.approx(100 * np.mean(alike))
 
 
 def test_a_long_stream_is_drawn_as_means_of_neighbours() -> None:
     rows = stream(1001)
-    found = TABLES["stream"](rows)
+    tables = TABLES["stream"](rows)
     width = 6  # 1001 batches in at most 200 points
     energy = np.array([r["energy_before"] for r in rows])
     means = [energy[i : i + width].mean() for i in range(0, 1001, width)]
-    drawn = [r["value"] for r in found["numbers"] if r["of"] == "test images, before"]
+    drawn = [r["value"] for r in tables["numbers"] if r["of"] == "test images, before"]
     assert drawn == pytest.approx(means)
     counts = np.array([r["classes"] for r in rows])
-    first = [r["share_percent"] for r in found["classes"] if r["batch"] == 1]
+    first = [r["share_percent"] for r in tables["classes"] if r["batch"] == 1]
     assert first == pytest.approx(list(100 * counts[:width].sum(0) / counts[:width].sum()))
-    assert [(r["batch"], r["why"]) for r in found["events"]] == [(8, "the loss is not finite")]
+    assert [(r["batch"], r["why"]) for r in tables["events"]] == [(8, "the loss is not finite")]
 
 
 def test_a_stream_with_the_source_model_beside_has_two_more_panels() -> None:
@@ -340,9 +342,9 @@ def test_nan_is_left_out_and_said_not_drawn_as_a_number(name: str) -> None:
     hit |= {name: math.nan for name in numbers if name in hit}
     spec = CHARTS[name](rows).to_dict()
     json.dumps(spec, allow_nan=False)
-    said = " ".join(spec["title"]["subtitle"])
+    text = " ".join(spec["title"]["subtitle"])
     if name not in ("stream", "calibration"):  # a stream's line has a gap, a panel of calibration says it itself
-        assert "not finite" in said
+        assert "not finite" in text
 
 
 def test_several_models_are_several_figures() -> None:
@@ -369,9 +371,9 @@ def test_rows_are_read_with_their_nan_and_bad_files_are_refused(tmp_path: Path) 
     path = tmp_path / "rows.jsonl"
     path.write_text('{"analysis": "calibration", "version": 1, "ece": "NaN"}\n')
     assert math.isnan(read(tmp_path)[0]["ece"])
-    for text, said in (("{}\n", "line 1 is not the row"), ('{"analysis": "x", "version": 99}\n', "newer steep")):
+    for text, message in (("{}\n", "line 1 is not the row"), ('{"analysis": "x", "version": 99}\n', "newer steep")):
         path.write_text(text)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             read(path)
     with pytest.raises(InputError, match="expected rows of an analysis"):
         read(tmp_path / "nowhere.jsonl")

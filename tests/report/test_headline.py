@@ -20,9 +20,9 @@ def test_the_readme_shows_the_stored_rows():
 def test_its_means_are_those_of_the_rows_by_hand():
     rows = [json.loads(line) for line in headline.ROWS.read_text(encoding="utf-8").splitlines()]
     for method in ("source", "tent", "tea"):
-        own = [row["accuracy"] for row in rows if row["spec"]["method"] == method]
-        assert len(own) == 15
-        assert f"| {method} | {100 * sum(own) / 15:.2f} |" in headline.table()
+        accuracies = [row["accuracy"] for row in rows if row["spec"]["method"] == method]
+        assert len(accuracies) == 15
+        assert f"| {method} | {100 * sum(accuracies) / 15:.2f} |" in headline.table()
 
 
 def test_the_four_lines_the_paper_stands_on_are_within_a_point_and_a_half_of_it():

@@ -37,9 +37,9 @@ def answers() -> dict[str, Bits]:
 
 
 def measured(answers: dict[str, Bits], method: str, **more: Any) -> Measured:
-    own = {FOG: [answered(method, "fog", answers[method][0], **more)]}
-    own[SNOW] = [answered(method, "snow", answers[method][1], **more)]
-    value = accuracy(own)
+    by_place = {FOG: [answered(method, "fog", answers[method][0], **more)]}
+    by_place[SNOW] = [answered(method, "snow", answers[method][1], **more)]
+    value = accuracy(by_place)
     assert value is not None
     return value
 
@@ -82,18 +82,18 @@ def test_an_image_under_two_corruptions_is_one_image(answers: dict[str, Bits]) -
 def test_rows_that_do_not_say_it_are_as_different_runs(answers: dict[str, Bits]) -> None:
     silent = {FOG: [cell("tea", "fog", 0.7, n=N)]}
     other = {FOG: [answered("bn", "fog", answers["bn"][0])]}
-    own, base = accuracy(silent), accuracy(other)
-    assert own is not None
+    value, base = accuracy(silent), accuracy(other)
+    assert value is not None
     assert base is not None
-    assert (own - base).error == pytest.approx(np.hypot(own.error, base.error))
+    assert (value - base).error == pytest.approx(np.hypot(value.error, base.error))
     damaged = {FOG: [{**other[FOG][0], "right": "not base64"}]}
     assert accuracy(damaged) == accuracy({FOG: [cell("bn", "fog", float(answers["bn"][0].mean()), n=N)]})
 
 
 def test_other_images_are_no_pairs(answers: dict[str, Bits]) -> None:
-    own = measured(answers, "tea")
+    whole = measured(answers, "tea")
     fewer = measured({"bn": answers["bn"][:, :100]}, "bn")
-    assert (own - fewer).error == pytest.approx(np.hypot(own.error, fewer.error))
+    assert (whole - fewer).error == pytest.approx(np.hypot(whole.error, fewer.error))
     domains = [
         accuracy({("photo", 0): [{**answered("bn", "photo", answers["bn"][0], severity=0), "data": [{"sha256": of}]}]})
         for of in "ab"
@@ -124,10 +124,10 @@ def test_a_small_lead_over_a_method_that_agrees_is_found(says: bool, verdict: st
     for shift in benchmark():
         right = draw.random(1000) < 0.7
         for name in METHODS:
-            own = right.copy()
+            mine = right.copy()
             if name == "tea":
-                own[np.flatnonzero(~right)[:6]] = True  # 0.6 points, on images that only tea has right
-            made = answered(name, shift, own if name != "source" else draw.random(1000) < 0.4)
+                mine[np.flatnonzero(~right)[:6]] = True  # 0.6 points, on images that only tea has right
+            made = answered(name, shift, mine if name != "source" else draw.random(1000) < 0.4)
             rows.append(made if says else {key: value for key, value in made.items() if key != "right"})
     (table,) = build(rows)
     first = next(claim for claim in claims.of(table) if claim.text == "TEA has the highest mean accuracy")

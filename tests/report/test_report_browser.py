@@ -212,11 +212,11 @@ def test_long_names_of_a_legend_stay_on_a_phone(visit: Callable[..., Any], tmp_p
 
 def test_text_of_a_stranger_never_runs(visit: Callable[..., Any], tmp_path: Path) -> None:
     rows = grid()
-    for own in rows:
-        own["spec"] |= {"label": f"{own['spec']['method']} label{HOSTILE}", "weights": f"weights{HOSTILE}"}
-        own["spec"] |= {"shift": own["spec"]["shift"] + HOSTILE, "hyper": {f"hyper{HOSTILE}": f"value{HOSTILE}"}}
-        own["env"] = {"device": f"device{HOSTILE}", "commit": HOSTILE, "versions": {"steep": f"version{HOSTILE}"}}
-        own["data"] = [{"origin": f"origin{HOSTILE}"}]
+    for each in rows:
+        each["spec"] |= {"label": f"{each['spec']['method']} label{HOSTILE}", "weights": f"weights{HOSTILE}"}
+        each["spec"] |= {"shift": each["spec"]["shift"] + HOSTILE, "hyper": {f"hyper{HOSTILE}": f"value{HOSTILE}"}}
+        each["env"] = {"device": f"device{HOSTILE}", "commit": HOSTILE, "versions": {"steep": f"version{HOSTILE}"}}
+        each["data"] = [{"origin": f"origin{HOSTILE}"}]
     run = tmp_path / f"folder{HOSTILE.replace('/', '')}"
     run.mkdir()
     (run / "rows.jsonl").write_bytes(b"".join(map(encode, rows)))

@@ -35,8 +35,8 @@ def test_pictures_in_three_formats_and_the_data_behind_each(
 ) -> None:
     out = tmp_path / "figures"
     assert main(["report", str(run), "--figures", str(out), "--format", "png,svg,pdf"]) == 0
-    told = capsys.readouterr().out.split()
-    assert {Path(path) for path in told} == set(out.iterdir())
+    printed = capsys.readouterr().out.split()
+    assert {Path(path) for path in printed} == set(out.iterdir())
     stems = {path.name.rsplit(".", 1)[0] for path in out.iterdir()}
     assert stems == {f"digits-c-s5-wrn-10-1-reset-{name}" for name in ("energy", "energy-gain", "speed", "memory")}
     starts = {"png": b"\x89PNG\r\n", "svg": b"<svg", "pdf": b"%PDF-"}
@@ -96,8 +96,8 @@ def scales(spec: object) -> list[dict[str, list[str]]]:
         return [scale for part in spec for scale in scales(part)]
     if not isinstance(spec, dict):
         return []
-    own = spec.get("color")
-    here = [own["scale"]] if isinstance(own, dict) and "range" in own.get("scale", {}) else []
+    colour = spec.get("color")
+    here = [colour["scale"]] if isinstance(colour, dict) and "range" in colour.get("scale", {}) else []
     return here + [scale for part in spec.values() for scale in scales(part)]
 
 

@@ -32,8 +32,8 @@ def raw(stored: Path) -> Raw:
 
 @pytest.fixture(scope="module")
 def table(stored: Path) -> Table:
-    (found,) = build(read([stored]).rows)
-    return found
+    (made,) = build(read([stored]).rows)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -47,22 +47,22 @@ def page(table: Table) -> Page:
 
 @pytest.fixture(scope="module")
 def by_method(raw: Raw) -> dict[str, Raw]:
-    found: dict[str, Raw] = defaultdict(list)
+    groups: dict[str, Raw] = defaultdict(list)
     for row in raw:
-        found[row["spec"]["method"]].append(row)
-    assert {len(rows) for rows in found.values()} == {15}
-    return dict(found)
+        groups[row["spec"]["method"]].append(row)
+    assert {len(rows) for rows in groups.values()} == {15}
+    return dict(groups)
 
 
 def printed() -> dict[str, list[float]]:
     """The paper's mean and mCE at severity 5, from the file of its figures."""
     blocks = tomllib.loads((SRC / "steep" / "recipes" / "paper.toml").read_text(encoding="utf-8"))["block"]
-    found: dict[str, list[float]] = next(
+    figures: dict[str, list[float]] = next(
         b["methods"]
         for b in blocks
         if (b["data"], b["severities"], b["columns"]) == ("cifar10-c", [5], ["mean", "mce"])
     )
-    return found
+    return figures
 
 
 def text(value: float) -> str:
@@ -99,13 +99,13 @@ def test_the_heat_map(page: Page, by_method: dict[str, Raw]) -> None:
     (head, *lines) = page.tables["heat"]
     shown = json.loads(page.scripts["heat-1-data"])["modes"]
     for r, (name, *cells) in enumerate(lines):
-        own = {row["spec"]["shift"]: row["accuracy"] for row in by_method[name]}
+        by_shift = {row["spec"]["shift"]: row["accuracy"] for row in by_method[name]}
         base = {row["spec"]["shift"]: row["accuracy"] for row in by_method["source"]}
         for c, (column, cell) in enumerate(zip(head[1:-1], cells[:-1], strict=True)):
             shift = column.replace(" ", "_")
-            assert float(cell) == pytest.approx(100 * own[shift], abs=0.0501)  # one digit is shown
+            assert float(cell) == pytest.approx(100 * by_shift[shift], abs=0.0501)  # one digit is shown
             gain = float(shown["gain"][0][r][c][0].replace("−", "-"))
-            assert gain == pytest.approx(100 * (own[shift] - base[shift]), abs=0.0501)
+            assert gain == pytest.approx(100 * (by_shift[shift] - base[shift]), abs=0.0501)
 
 
 def test_the_headline_and_the_facts(page: Page, by_method: dict[str, Raw]) -> None:
@@ -131,11 +131,11 @@ def drawn(table: Table, name: str) -> list[dict[str, str]]:
 
 def test_energy_figures(table: Table, by_method: dict[str, Raw]) -> None:
     base = {row["spec"]["shift"]: row["accuracy"] for row in by_method["source"]}
-    own = {(r["spec"]["method"], r["spec"]["shift"]): r for rows in by_method.values() for r in rows}
+    by_place = {(r["spec"]["method"], r["spec"]["shift"]): r for rows in by_method.values() for r in rows}
     points = drawn(table, "energy-gain")
     assert len(points) == 9 * 15
     for point in points:
-        row = own[point["method"], point["shift"]]
+        row = by_place[point["method"], point["shift"]]
         assert float(point["reduction"]) == pytest.approx(
             row["energy_before"] - row["energy_after"], rel=1e-4, abs=1e-5
         )
@@ -183,8 +183,8 @@ def test_accuracy_against_severity() -> None:
 def test_every_figure_is_drawn_from_its_records(table: Table) -> None:
     def values(figure: Figure) -> Any:
         spec = figure.spec()
-        held = [part for part in _data(spec) if isinstance(part, list)]
-        return [record for part in (*held, *spec.get("datasets", {}).values()) for record in part]
+        lists = [part for part in _data(spec) if isinstance(part, list)]
+        return [record for part in (*lists, *spec.get("datasets", {}).values()) for record in part]
 
     for figure in of(table):
         ((_, records),) = figure.tables.items()
@@ -196,9 +196,9 @@ def test_every_figure_is_drawn_from_its_records(table: Table) -> None:
 
 def _data(spec: Any) -> list[Any]:
     if isinstance(spec, dict):
-        own = [spec["data"]["values"]] if isinstance(spec.get("data"), dict) and "values" in spec["data"] else []
-        return own + [found for key, part in spec.items() if key != "data" for found in _data(part)]
-    return [found for part in spec for found in _data(part)] if isinstance(spec, list) else []
+        here = [spec["data"]["values"]] if isinstance(spec.get("data"), dict) and "values" in spec["data"] else []
+        return here + [values for key, part in spec.items() if key != "data" for values in _data(part)]
+    return [values for part in spec for values in _data(part)] if isinstance(spec, list) else []
 
 
 def test_the_claims(page: Page, by_method: dict[str, Raw]) -> None:

@@ -44,15 +44,15 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        own = dict(attrs)
+        attributes = dict(attrs)
         self.tags.append(tag)
         self.attributes += attrs
         self._in = tag if tag in ("script", "style") else ""
         if tag == "script":
-            self._script = own.get("id") or f"script {len(self.scripts)}"
+            self._script = attributes.get("id") or f"script {len(self.scripts)}"
             self.scripts[self._script] = ""
         if tag == "table":
-            self._table = (own.get("class") or "other").split()[0]
+            self._table = (attributes.get("class") or "other").split()[0]
             self.tables.setdefault(self._table, [])
         if tag == "tr":
             self.tables[self._table].append([])
@@ -138,10 +138,10 @@ def test_hostile_strings_elsewhere_stay_text_too(where: str) -> None:
         "segment": {"segments": [{"name": HOSTILE, "severity": 5, "n": 10, "error": 0.5}], "protocol": "continual"},
         "origin": {},
     }[where]
-    own = row("tea", HOSTILE if where == "shift" else "fog", 0.8, **more)
+    hostile = row("tea", HOSTILE if where == "shift" else "fog", 0.8, **more)
     if where == "origin":
-        own |= {"data": [{"origin": HOSTILE}], "finished": HOSTILE}
-    page = Page(html(build([own])))
+        hostile |= {"data": [{"origin": HOSTILE}], "finished": HOSTILE}
+    page = Page(html(build([hostile])))
     _harmless(page)
     assert "alert(1)" in page.text
 
@@ -169,8 +169,8 @@ def test_the_policy_names_the_pages_own_scripts_and_nothing_else() -> None:
 
 
 def test_without_altair_the_tables_still_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "altair" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "altair" else find_spec(name))
     monkeypatch.setitem(sys.modules, "altair", None)  # importing it now fails
     page = Page(html(build([row("source", "fog", 0.5, energy_before=-1.0, energy_after=-2.0), row("tea", "fog", 0.8)])))
     assert [line[0] for line in page.tables["heat"]] == ["method", "tea", "source"]
@@ -214,9 +214,9 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, capsys
     (tmp_path / "rows.jsonl").write_bytes(encode(row("tea", "fog", 0.8)))
     (tmp_path / "page.html").mkdir()  # nothing can take this name
     assert main(["report", str(tmp_path), "--format", "html", "--out", str(tmp_path / "page.html")]) == 2
-    told = capsys.readouterr().err
-    assert "page.html" in told
-    assert "Traceback" not in told
+    errors = capsys.readouterr().err
+    assert "page.html" in errors
+    assert "Traceback" not in errors
     assert {file.name for file in tmp_path.iterdir()} == {"page.html", "rows.jsonl"}
 
 

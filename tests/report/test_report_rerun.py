@@ -29,15 +29,15 @@ def rows_of(cells: Any) -> list[Row]:
 
 def again(rows: list[Row], tmp_path: Path) -> set[Cell]:
     """Plan the recipes of every table of some rows, with the options the command line has."""
-    found: set[Cell] = set()
+    cells: set[Cell] = set()
     for table in {str(table.spec): table for table in build(rows)}.values():
         text = recipe(table)
         assert text is not None
         (tmp_path / "again.toml").write_text(text, encoding="utf-8")
         words = shlex.split(command(table))
         sets = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
-        found |= set(plan(str(tmp_path / "again.toml"), sets=sets, require=False).cells)
-    return {dataclasses.replace(cell, weights_sha256="", label="") for cell in found}
+        cells |= set(plan(str(tmp_path / "again.toml"), sets=sets, require=False).cells)
+    return {dataclasses.replace(cell, weights_sha256="", label="") for cell in cells}
 
 
 def cells_of(rows: list[Row]) -> set[Cell]:

@@ -42,9 +42,9 @@ def run(folder: Path, *rows: dict[str, Any]) -> Path:
 
 
 def page_of(*folders: Path) -> Page:
-    found = read(folders)
-    tables = build(found.rows) if found.rows else []
-    return Page(html(tables, "t", sources=found.sources, analyses=found.analyses, notes=found.notes))
+    runs = read(folders)
+    tables = build(runs.rows) if runs.rows else []
+    return Page(html(tables, "t", sources=runs.sources, analyses=runs.analyses, notes=runs.notes))
 
 
 def test_an_empty_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,9 +57,9 @@ def test_an_empty_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_an_empty_run_beside_a_full_one_is_said(tmp_path: Path) -> None:
-    found = page_of(run(tmp_path / "nothing"), run(tmp_path / "full", row("tea", "fog", 0.8)))
-    assert "nothing has no rows" in found.text
-    assert found.tables["board"][1][:2] == ["tea", "80.00"]
+    page = page_of(run(tmp_path / "nothing"), run(tmp_path / "full", row("tea", "fog", 0.8)))
+    assert "nothing has no rows" in page.text
+    assert page.tables["board"][1][:2] == ["tea", "80.00"]
 
 
 def test_half_a_grid_shows_gaps_and_no_zero(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_run_named_twice_counts_once(tmp_path: Path) -> None:
     folder = run(tmp_path / "night", row("tea", "fog", 0.8))
-    found = read([folder, folder / "rows.jsonl", tmp_path / "x" / ".." / "night"])
-    assert len(found.rows) == 1
-    assert found.notes == ("night was named more than once; it counts once",) * 2
+    runs = read([folder, folder / "rows.jsonl", tmp_path / "x" / ".." / "night"])
+    assert len(runs.rows) == 1
+    assert runs.notes == ("night was named more than once; it counts once",) * 2
 
 
 def test_a_run_copied_from_another_machine_looks_the_same(stored: Path, tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_a_run_copied_from_another_machine_looks_the_same(stored: Path, tmp_path
     shutil.copy(stored, there)
     made = []
     for path in (stored, there):
-        found = read([path])
-        made.append(html(build(found.rows), found.sources[0].name, sources=found.sources))
+        runs = read([path])
+        made.append(html(build(runs.rows), runs.sources[0].name, sources=runs.sources))
     assert made[0] == made[1]
     assert str(tmp_path) not in made[1]
     assert str(stored.parent) not in made[0]
@@ -187,8 +187,8 @@ def test_what_cannot_be_shown_says_what_can(tmp_path: Path, capsys: pytest.Captu
 def test_a_page_of_analyses_alone_says_what_was_run(tmp_path: Path) -> None:
     errors = {"n": 10, "accuracy": 0.5, "ece": 0.2, "mce": 0.3, "brier": 0.4, "nll": 1.0, "nonfinite": 0}
     page = page_of(run(tmp_path / "a", flat(part="errors", when="2026-01-02T03:04:05", steep="9.9", **errors)))
-    for told in ("calibration", "digits-c", "wrn-10-1", "tea", "2026-01-02 03:04", "cpu", "c" * 12, "steep 9.9"):
-        assert told in page.text
+    for words in ("calibration", "digits-c", "wrn-10-1", "tea", "2026-01-02 03:04", "cpu", "c" * 12, "steep 9.9"):
+        assert words in page.text
 
 
 def test_sample_grids_are_shown_and_only_pictures(tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_an_analysis_nobody_draws_is_said_and_a_broken_one_refused(tmp_path: Pat
 def test_rows_of_a_benchmark_are_left_out_with_a_word(tmp_path: Path) -> None:
     speed = tmp_path / "speed.jsonl"
     speed.write_text('{"benchmark": "speed", "images_per_s": 10.0}\n', encoding="utf-8")
-    found = read([Path(__file__).parents[2] / "results" / "cifar10-c-severity-5.jsonl", speed])
-    assert len(found.rows) == 150
-    assert any("speed" in note and "left out" in note for note in found.notes)
+    runs = read([Path(__file__).parents[2] / "results" / "cifar10-c-severity-5.jsonl", speed])
+    assert len(runs.rows) == 150
+    assert any("speed" in note and "left out" in note for note in runs.notes)
     with pytest.raises(InputError, match="expected at least one row"):
         read([speed])

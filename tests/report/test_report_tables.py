@@ -25,13 +25,13 @@ def one(rows: list[dict[str, Any]]) -> Table:
 
 
 def ours(table: Table, line: str, column: str) -> SeedSummary | None:
-    return next(found for found in table.lines if found.name == line).values[column].ours
+    return next(each for each in table.lines if each.name == line).values[column].ours
 
 
 def mean(table: Table, line: str, column: str) -> float:
-    found = ours(table, line, column)
-    assert found is not None
-    return found.mean
+    value = ours(table, line, column)
+    assert value is not None
+    return value.mean
 
 
 def test_average_and_mce_by_hand_over_two_severities() -> None:
@@ -108,8 +108,8 @@ def test_one_missing_severity_makes_the_average_missing() -> None:
 def test_a_seed_that_is_not_finished_does_not_count_in_averages() -> None:
     rows = [row("tea", "fog", 0.8), row("tea", "snow", 0.6), row("tea", "fog", 0.9, seed=1)]
     table = one(rows)
-    found = ours(table, "tea", MEAN)
-    assert found == SeedSummary(mean=pytest.approx(70.0), sd=None, n=1)
+    value = ours(table, "tea", MEAN)
+    assert value == SeedSummary(mean=pytest.approx(70.0), sd=None, n=1)
     assert mean(table, "tea", "fog") == pytest.approx(85.0)
 
 
@@ -338,28 +338,28 @@ def test_text_of_a_stranger_stays_text(form: str) -> None:
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| ")}
         assert widths == {8}  # no cell of its own made of a bar inside
     if form == "csv":
-        for found in csv.DictReader(io.StringIO(text)):
-            assert found["method"].startswith("'=cmd")
-            assert not any(value.startswith(("=", "+", "@")) for value in found.values())
+        for cells in csv.DictReader(io.StringIO(text)):
+            assert cells["method"].startswith("'=cmd")
+            assert not any(value.startswith(("=", "+", "@")) for value in cells.values())
 
 
 def test_csv_says_what_decided_a_number() -> None:
     text = as_csv([one([row("tea", "fog", 0.8, hyper={"lr": 0.5, "start": [0, 1]}, guard="skip", steps=3)])])
-    found = next(csv.DictReader(io.StringIO(text)))
-    assert found["hyper"] == '{"lr": 0.5, "start": [0, 1]}'
-    assert (found["guard"], found["steps"], found["weights_sha256"]) == ("skip", "3", "ab" * 32)
+    cells = next(csv.DictReader(io.StringIO(text)))
+    assert cells["hyper"] == '{"lr": 0.5, "start": [0, 1]}'
+    assert (cells["guard"], cells["steps"], cells["weights_sha256"]) == ("skip", "3", "ab" * 32)
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         ({"schema": 1, "key": "k", "spec": {}}, "without data, shift, severity, method, accuracy, n"),
         ({"schema": 1, "key": "k", "spec": 3, "accuracy": 0.5, "n": 1}, "without data, shift, severity, method"),
         ({**row("tea", "fog", 0.5), "accuracy": None}, "without accuracy"),
     ],
 )
-def test_a_row_that_is_none_is_named(broken: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=f"expected rows of steep bench, got one .*{said}"):
+def test_a_row_that_is_none_is_named(broken: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"expected rows of steep bench, got one .*{message}"):
         build([row("tea", "fog", 0.5), broken])
 
 

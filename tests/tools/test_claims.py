@@ -21,7 +21,7 @@ from tools.results_page.claims.energy import chance_of
 from tools.results_page.claims.placed import Claim
 
 
-def found(rows: Rows, text: str, where: str, analyses: Rows | None = None) -> Claim:
+def claim_of(rows: Rows, text: str, where: str, analyses: Rows | None = None) -> Claim:
     (claim,) = [c for c in across(build(rows) if rows else [], analyses or []) if c.text == text and where in c.where]
     return claim
 
@@ -53,7 +53,7 @@ def test_nothing_is_decided_without_rows() -> None:
 def test_first_by_more_than_noise(tea: float, verdict: str) -> None:
     # 15 sets of 10,000 answers, 70 % right: a mean has the error sqrt(0.21 / 150,000) = 0.118 points, a difference
     # of two 0.167, so 0.1 points are noise and 5 are not.
-    claim = found(grid(ten(tea)), FIRST, AT_5)
+    claim = claim_of(grid(ten(tea)), FIRST, AT_5)
     assert claim.verdict == verdict
     assert claim.here.startswith(f"{100 * tea:.2f}; against ")
     assert "paper 83.34, +1.93 against tent" in claim.here
@@ -67,7 +67,7 @@ def test_the_spread_of_seeds_is_noise_too() -> None:
     rows = grid({name: value for name, value in ten(0.0).items() if name != "tea"})
     for seed, value in enumerate((0.66, 0.76)):  # mean 0.71, deviation 7.07 points, error 5
         rows += grid({"tea": value}, seed=seed)
-    claim = found(rows, FIRST, AT_5)
+    claim = claim_of(rows, FIRST, AT_5)
     assert claim.verdict == NOISE
     assert "+1.0 points (95 %: −9.0 to +11.0), not significant" in claim.here
     assert "1 to 2 seeds" in claim.origin
@@ -75,18 +75,18 @@ def test_the_spread_of_seeds_is_noise_too() -> None:
 
 def test_a_missing_method_or_cell_decides_nothing() -> None:
     without = {name: value for name, value in ten(0.9).items() if name != "shot"}
-    claim = found(grid(without), FIRST, AT_5)
+    claim = claim_of(grid(without), FIRST, AT_5)
     assert claim.verdict == UNKNOWN
     assert "shot" in claim.here
-    assert found(grid(ten(0.9))[:-1], FIRST, AT_5).verdict == UNKNOWN  # one corruption of tea is not there
+    assert claim_of(grid(ten(0.9))[:-1], FIRST, AT_5).verdict == UNKNOWN  # one corruption of tea is not there
     # another batch, picture size or protocol is not what the paper claims something of
-    assert found(grid(ten(0.9), batch_size=1), FIRST, AT_5).verdict == UNKNOWN
-    assert found(grid(ten(0.9), protocol="continual"), FIRST, AT_5).verdict == UNKNOWN
+    assert claim_of(grid(ten(0.9), batch_size=1), FIRST, AT_5).verdict == UNKNOWN
+    assert claim_of(grid(ten(0.9), protocol="continual"), FIRST, AT_5).verdict == UNKNOWN
 
 
 def test_variants_and_tuned_baselines_are_no_rivals_in_the_papers_claim() -> None:
     rows = grid(ten(0.75)) + grid({"tea-fast": 0.9}) + grid({"pl": 0.95}, setting="tuned")
-    assert found(rows, FIRST, AT_5).verdict == HOLDS
+    assert claim_of(rows, FIRST, AT_5).verdict == HOLDS
     tables = build(rows)
     asked = [claim for claim in across(tables, tuned=tables) if "tuned" in claim.text]
     assert [claim.verdict for claim in asked] == [FAILS]
@@ -95,24 +95,24 @@ def test_variants_and_tuned_baselines_are_no_rivals_in_the_papers_claim() -> Non
 
 def test_whole_sets_count_before_parts_and_are_never_one_mean() -> None:
     rows = grid(ten(0.9), limit=2000, n=2000, run="some") + grid(ten(0.6), run="all")
-    claim = found(rows, FIRST, AT_5)
+    claim = claim_of(rows, FIRST, AT_5)
     assert claim.here.startswith("60.00")
     assert claim.verdict == FAILS
-    part = found(grid(ten(0.9), limit=2000, n=2000), FIRST, AT_5)
+    part = claim_of(grid(ten(0.9), limit=2000, n=2000), FIRST, AT_5)
     assert part.part == "first 2,000 images"
     assert "n = 2,000 images" in part.origin
 
 
 def test_the_papers_own_exception_is_turned_round() -> None:
     rows = grid(ten(0.3, 0.4), (1, 2, 3, 4, 5), data="tiny-imagenet-c", batch_size=1000, size=32)
-    claim = found(rows, "TEA does not have the highest mean accuracy (the paper's own exception)", "Tiny-ImageNet-C")
+    claim = claim_of(rows, "TEA does not have the highest mean accuracy (the paper's own exception)", "Tiny-ImageNet-C")
     assert claim.verdict == HOLDS
 
 
 def test_seeds_of_two_files_are_pooled() -> None:
     rows = grid({name: value for name, value in ten(0.0).items() if name != "tea"})
     rows += grid({"tea": 0.8}, seed=0, run="one") + grid({"tea": 0.82}, seed=1, run="two")
-    claim = found(rows, FIRST, AT_5)
+    claim = claim_of(rows, FIRST, AT_5)
     assert claim.here.startswith(
         "81.00; against bn: +11.0 points (95 %: +9.0 to +13.0)"
     )  # deviation of 80 and 82 over the root of two: 1
@@ -140,13 +140,13 @@ def graded(gains: list[float], **more: Any) -> Rows:
     ],
 )
 def test_gain_by_severity(gains: list[float], verdict: str) -> None:
-    claim = found(graded(gains), GROWS, "CIFAR-10-C")
+    claim = claim_of(graded(gains), GROWS, "CIFAR-10-C")
     assert claim.verdict == verdict
     assert claim.here.startswith(f"+{100 * gains[0]:.2f}, +{100 * gains[1]:.2f}")
 
 
 def test_gain_by_severity_needs_every_severity() -> None:
-    claim = found(graded([0.1, 0.2, 0.3, 0.4]), GROWS, "CIFAR-10-C")
+    claim = claim_of(graded([0.1, 0.2, 0.3, 0.4]), GROWS, "CIFAR-10-C")
     assert claim.verdict == UNKNOWN
     assert "at severity 5" in claim.here
 
@@ -154,7 +154,7 @@ def test_gain_by_severity_needs_every_severity() -> None:
 def test_severities_of_two_files_and_two_limits_make_one_trend() -> None:
     rows = [r for r in graded([0.01, 0.05, 0.1, 0.2, 0.3], limit=2000, n=2000, run="part") if r["spec"]["severity"] < 5]
     rows += grid({"source": 0.5, "tea": 0.9}, (5,), run="whole")
-    claim = found(rows, GROWS, "CIFAR-10-C")
+    claim = claim_of(rows, GROWS, "CIFAR-10-C")
     assert claim.verdict == HOLDS
     assert "+40.00 points" in claim.here
     assert claim.origin.startswith("n = 2,000 to 10,000 images a set")
@@ -165,10 +165,10 @@ def test_other_weights_or_another_precision_are_another_trend() -> None:
     for more in ({"weights_sha256": "cd" * 32}, {"precision": "bfloat16"}):
         rows = [r for r in graded(gains) if r["spec"]["severity"] < 5]
         rows += grid({"source": 0.5, "tea": 0.9}, (5,), **more)
-        assert found(rows, GROWS, "CIFAR-10-C").verdict == UNKNOWN
+        assert claim_of(rows, GROWS, "CIFAR-10-C").verdict == UNKNOWN
     # where some images have every severity, no severity is of others
     rows = graded(gains, limit=2000, n=2000) + grid({"source": 0.5, "tea": 0.9}, (5,))
-    claim = found(rows, GROWS, "CIFAR-10-C")
+    claim = claim_of(rows, GROWS, "CIFAR-10-C")
     assert "+30.00 points" in claim.here
     assert claim.origin.startswith("n = 2,000 images a set")
 
@@ -179,11 +179,11 @@ MILD = "Admitted: on mild shifts TEA does not improve on the source model"
 @pytest.mark.parametrize(("tea", "verdict"), [(0.90, HOLDS), (0.95, NOISE), (0.98, FAILS)])
 def test_mild_shifts(tea: float, verdict: str) -> None:
     rows = [cell("source", "brightness", 0.95, 1), cell("tea", "brightness", tea, 1), cell("bn", "brightness", 0.97, 1)]
-    claim = found(rows, MILD, "CIFAR-10-C · WRN-28-10, brightness")
+    claim = claim_of(rows, MILD, "CIFAR-10-C · WRN-28-10, brightness")
     assert claim.verdict == verdict
     assert "against bn" in claim.here
     clean = [cell("source", "clean", 0.95, 0), cell("tea", "clean", tea, 0)]
-    assert found(clean, MILD, "CIFAR-10-C · WRN-28-10, clean").verdict == verdict
+    assert claim_of(clean, MILD, "CIFAR-10-C · WRN-28-10, clean").verdict == verdict
 
 
 ENERGY = "The more TEA lowers the energy, the more accuracy it gains"
@@ -209,7 +209,7 @@ def energies(order: list[int]) -> Rows:
 )
 def test_energy_and_gain(order: list[int], rank: float, verdict: str) -> None:
     assert stats.spearmanr(order, range(15)).statistic == pytest.approx(rank, abs=1e-3)
-    claim = found(energies(order), ENERGY, AT_5)
+    claim = claim_of(energies(order), ENERGY, AT_5)
     assert claim.verdict == verdict
     assert f"rank correlation {rank:.2f} over 15 corruptions".replace("-", "−") in claim.here
 
@@ -220,15 +220,17 @@ def test_energy_from_the_rows_of_an_analysis() -> None:
          "seed": 0, "n": 1000, "limit": 1000, "energy_reduction": float(index), "gain": index / 100, "run": "energies"}
         for index, shift in enumerate(benchmark())
     ]  # fmt: skip
-    claim = found([], ENERGY, AT_5, flat)
+    claim = claim_of([], ENERGY, AT_5, flat)
     assert (claim.verdict, claim.origin) == (HOLDS, "n = 1,000 images a set; 1 seed; energies")
-    assert found([], ENERGY, AT_5, flat[:-1]).verdict == UNKNOWN
+    assert claim_of([], ENERGY, AT_5, flat[:-1]).verdict == UNKNOWN
 
 
 def test_the_chance_of_a_correlation_is_that_of_all_pairings() -> None:
     first, second = [1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5]
-    own = abs(stats.spearmanr(first, second).statistic)
-    every = [abs(stats.spearmanr(first, other).statistic) >= own - 1e-9 for other in itertools.permutations(second)]
+    measured = abs(stats.spearmanr(first, second).statistic)
+    every = [
+        abs(stats.spearmanr(first, other).statistic) >= measured - 1e-9 for other in itertools.permutations(second)
+    ]
     assert chance_of(first, second) == pytest.approx(sum(every) / len(every), abs=0.01)
 
 
@@ -247,17 +249,17 @@ def test_calibration_by_hand() -> None:
         cell(name, "clean", 0.9, 0, reliability=bars((5000, 0.6, 0.5), (5000, 0.9, 0.8)))
         for name in ("source", "tent", "shot")
     ]
-    expected, maximum = (found(rows, text, "CIFAR-10, clean") for text in (EXPECTED, MAXIMUM))
+    expected, maximum = (claim_of(rows, text, "CIFAR-10, clean") for text in (EXPECTED, MAXIMUM))
     assert expected.verdict == HOLDS
     assert "source 10.00, tent 10.00, shot 10.00, tea 3.60" in expected.here
     assert maximum.verdict == NOISE
     assert "tea 10.00" in maximum.here
     assert "holds 2,000 of 10,000 answers" in maximum.here
     finer = [{**row, "calibration": bars((1000, 0.4, 0.6), (9000, 0.9, 0.9))} for row in rows]
-    assert "of 15 bins: source 20.00" in found(finer, MAXIMUM, "CIFAR-10, clean").here  # beside, never instead
-    assert found(rows[:-1], EXPECTED, "CIFAR-10, clean").verdict == UNKNOWN
+    assert "of 15 bins: source 20.00" in claim_of(finer, MAXIMUM, "CIFAR-10, clean").here  # beside, never instead
+    assert claim_of(rows[:-1], EXPECTED, "CIFAR-10, clean").verdict == UNKNOWN
     lone = cell("tea", "clean", 0.9, 0, reliability=bars((4, 0.5, 0.6), (9996, 0.92, 0.9)))
-    few = found([lone, *rows[1:]], MAXIMUM, "CIFAR-10, clean")
+    few = claim_of([lone, *rows[1:]], MAXIMUM, "CIFAR-10, clean")
     assert few.verdict == NOISE
     assert "TEA and source are not told apart; TEA's worst bin holds 4 of 10,000 answers" in few.here
     assert "95 %" in maximum.here
@@ -292,24 +294,24 @@ def varied(means: dict[float, float], parameter: str = "sgld_rate", **more: Any)
 def test_sensitivity(worst: float, stable: str, first: str) -> None:
     flat = varied({0.001: worst, 0.1: 0.85, 0.4: 0.849})
     rows = grid({"source": 0.5, "tent": 0.80, "tea": 0.85})
-    claim = found(rows, "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "CIFAR-10-C", flat)
+    claim = claim_of(rows, "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "CIFAR-10-C", flat)
     assert claim.verdict == stable
     assert f"{100 * worst:.2f} at 0.001 to 85.00 at 0.1: a spread of {85 - 100 * worst:.2f} points" in claim.here
     best = "TEA is the best method all over SGLD rate 0.001–0.4"
-    assert found(rows, best, "CIFAR-10-C", flat).verdict == first
+    assert claim_of(rows, best, "CIFAR-10-C", flat).verdict == first
     other = grid({"source": 0.5, "tent": 0.80}, limit=2000, n=2000)  # not the same images
-    assert found(other, best, "CIFAR-10-C", flat).verdict == UNKNOWN
+    assert claim_of(other, best, "CIFAR-10-C", flat).verdict == UNKNOWN
 
 
 def test_sensitivity_beyond_the_papers_range_is_no_part_of_its_claim() -> None:
     flat = varied({0.001: 0.849, 0.1: 0.85, 0.4: 0.849, 2.0: 0.3})
-    claim = found([], "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "CIFAR-10-C", flat)
+    claim = claim_of([], "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "CIFAR-10-C", flat)
     assert claim.verdict == HOLDS
     assert claim.here.endswith("over 3 values")
 
 
 def test_sensitivity_over_a_part_of_the_range_is_not_measured() -> None:
-    claim = found([], "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "", varied({0.01: 0.8, 0.4: 0.8}))
+    claim = claim_of([], "Accuracy stays within 1 point over SGLD rate 0.001–0.4", "", varied({0.01: 0.8, 0.4: 0.8}))
     assert claim.verdict == UNKNOWN
     assert "only 0.01 to 0.4 were run" in claim.here
 
@@ -320,8 +322,8 @@ def test_sensitivity_takes_the_largest_run_of_those_over_the_whole_range() -> No
     large = varied({0.001: 0.8, 0.1: 0.85, 0.4: 0.849}, limit=5000, n=5000, run="large")
     text = "Accuracy stays within 1 point over SGLD rate 0.001–0.4"
     for rows in (small + part, part + small):
-        assert found([], text, "CIFAR-10-C", rows).here.startswith("84.90 at 0.001 to 85.00 at 0.1")
-    assert found([], text, "CIFAR-10-C", small + part + large).here.startswith("80.00 at 0.001 to 85.00 at 0.1")
+        assert claim_of([], text, "CIFAR-10-C", rows).here.startswith("84.90 at 0.001 to 85.00 at 0.1")
+    assert claim_of([], text, "CIFAR-10-C", small + part + large).here.startswith("80.00 at 0.001 to 85.00 at 0.1")
 
 
 CLOSER = "Samples of TEA's model are closer to the test images than those of the source model and of TENT's"
@@ -329,14 +331,14 @@ CLOSER = "Samples of TEA's model are closer to the test images than those of the
 
 def test_samples() -> None:
     def distances(tea: float, covariance: float = 0.01) -> Rows:
-        told = {"real": (0.01, 0.001), "source": (0.3, 0.02), "tent": (0.25, 0.02), "tea": (tea, covariance)}
+        distance_of = {"real": (0.01, 0.001), "source": (0.3, 0.02), "tent": (0.25, 0.02), "tea": (tea, covariance)}
         return [
             {"analysis": "samples", "part": "distance", "data": "mnist", "shift": "clean", "severity": 0,
              "label": label, "seed": 0, "n": 100, "mean_distance": mean, "covariance_distance": cov, "run": "m"}
-            for label, (mean, cov) in told.items()
+            for label, (mean, cov) in distance_of.items()
         ]  # fmt: skip
 
-    assert found([], CLOSER, "MNIST, turned", distances(0.1)).verdict == UNKNOWN
+    assert claim_of([], CLOSER, "MNIST, turned", distances(0.1)).verdict == UNKNOWN
     verdicts = {
         (tea, cov): next(c.verdict for c in across([], distances(tea, cov)) if (c.text, c.where) == (CLOSER, "MNIST"))
         for tea, cov in ((0.1, 0.01), (0.27, 0.01), (0.1, 0.03), (0.245, 0.01))
@@ -350,21 +352,21 @@ def test_group_norm_at_severity_5_alone_says_something_too() -> None:
     text = f"works with GroupNorm: {FIRST}"
     accuracies = {name: value for name, value in ten(0.6).items() if name not in ("bn", "dua")}
     severe = grid(accuracies, model="resnet-50-gn")
-    assert found(severe, text, "CIFAR-10-C, severity 1–5 · ResNet-50").verdict == UNKNOWN
-    asked = found(severe, f"{text} (at this severity ours to ask)", "CIFAR-10-C, severity 5 · ResNet-50")
+    assert claim_of(severe, text, "CIFAR-10-C, severity 1–5 · ResNet-50").verdict == UNKNOWN
+    asked = claim_of(severe, f"{text} (at this severity ours to ask)", "CIFAR-10-C, severity 5 · ResNet-50")
     assert asked.verdict == FAILS
     assert "paper" not in asked.here  # which has no such figure
     whole = grid(accuracies, (1, 2, 3, 4, 5), model="resnet-50-gn")
-    assert found(whole, text, "CIFAR-10-C, severity 1–5 · ResNet-50").verdict == FAILS
+    assert claim_of(whole, text, "CIFAR-10-C, severity 1–5 · ResNet-50").verdict == FAILS
     assert not [claim for claim in across(build(whole), []) if "ours to ask" in claim.text and "Group" in claim.text]
 
 
 def test_the_spread_of_samples_over_seeds_is_noise() -> None:
-    told = {"real": (0.01, 0.01), "source": (0.3, 0.3), "tent": (0.25, 0.25), "tea": (0.1, 0.38)}
+    distance_of = {"real": (0.01, 0.01), "source": (0.3, 0.3), "tent": (0.25, 0.25), "tea": (0.1, 0.38)}
     rows = [
         {"analysis": "samples", "part": "distance", "data": "mnist", "shift": "clean", "severity": 0, "label": label,
          "seed": seed, "n": 100, "mean_distance": mean, "covariance_distance": 0.1 + 0.1 * (label != "tea")}
-        for label, means in told.items()
+        for label, means in distance_of.items()
         for seed, mean in enumerate(means)
     ]  # fmt: skip
     claim = next(c for c in across([], rows) if (c.text, c.where) == (CLOSER, "MNIST"))
@@ -373,12 +375,12 @@ def test_the_spread_of_samples_over_seeds_is_noise() -> None:
 
 
 def test_one_seed_of_samples_stays_one_where_another_set_has_two() -> None:
-    told = {"real": 0.01, "source": 0.3, "tent": 0.2501, "tea": 0.25}
+    distance_of = {"real": 0.01, "source": 0.3, "tent": 0.2501, "tea": 0.25}
     rows = [
         {"analysis": "samples", "part": "distance", "data": "pacs", "shift": shift, "severity": 0, "label": label,
          "seed": seed, "n": 70, "mean_distance": value, "covariance_distance": value, "source": "art_painting"}
         for shift, seeds in (("photo", 2), ("sketch", 1))
-        for label, value in told.items()
+        for label, value in distance_of.items()
         for seed in range(seeds)
     ]  # fmt: skip
     claim = next(c for c in across([], rows) if (c.text, c.where) == (CLOSER, "PACS"))
@@ -389,25 +391,25 @@ def test_calibration_is_over_the_seeds_that_every_shift_has() -> None:
     bad, good = bars((5000, 0.9, 0.1), (5000, 0.9, 0.1)), bars((5000, 0.9, 0.9), (5000, 0.9, 0.9))
     rows = grid({"source": 0.5, "tent": 0.5, "shot": 0.5}, reliability=bad) + grid({"tea": 0.5}, reliability=good)
     rows.append(cell("tea", "fog", 0.5, seed=1, reliability=bad))  # begun, and not finished
-    claim = found(rows, EXPECTED, "CIFAR-10-C")
+    claim = claim_of(rows, EXPECTED, "CIFAR-10-C")
     assert "tea 0.00" in claim.here
     assert "1 seed;" in claim.origin
 
 
 def test_where_whole_sets_are_not_finished_a_part_of_them_counts() -> None:
     rows = grid(ten(0.9), limit=2000, n=2000) + grid({"source": 0.5, "tea": 0.6})
-    claim = found(rows, FIRST, AT_5)
+    claim = claim_of(rows, FIRST, AT_5)
     assert (claim.verdict, claim.on) == (HOLDS, f"{AT_5} (first 2,000 images)")
 
 
 def test_every_training_has_its_own_verdict() -> None:
     good, bad, begun = ({"weights_sha256": letter * 64} for letter in "abc")
     rows = grid(ten(0.9), **good) + grid(ten(0.6), limit=2000, n=2000, **bad) + grid({"source": 0.5}, **begun)
-    told = [(c.verdict, c.on) for c in across(build(rows)) if c.text == FIRST and c.where == AT_5]
+    verdicts = [(c.verdict, c.on) for c in across(build(rows)) if c.text == FIRST and c.where == AT_5]
     a, b = f"{AT_5} · source model {'a' * 12}", f"{AT_5} · source model {'b' * 12} (first 2,000 images)"
-    assert sorted(told) == sorted([(HOLDS, a), (FAILS, b)])  # and nothing of the one that was only begun
-    assert found(grid(ten(0.9), **good) + grid({"source": 0.5}, **begun), FIRST, AT_5).on == a  # there is another
-    assert found(grid(ten(0.9), **good), FIRST, AT_5).on == AT_5
+    assert sorted(verdicts) == sorted([(HOLDS, a), (FAILS, b)])  # and nothing of the one that was only begun
+    assert claim_of(grid(ten(0.9), **good) + grid({"source": 0.5}, **begun), FIRST, AT_5).on == a  # there is another
+    assert claim_of(grid(ten(0.9), **good), FIRST, AT_5).on == AT_5
 
 
 def test_a_measurement_that_is_no_number_decides_nothing() -> None:

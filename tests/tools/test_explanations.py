@@ -34,12 +34,12 @@ def test_every_difference_of_more_than_a_point_has_a_note() -> None:
     assert (first.number, first.text) == (1, "Other weights.")
     assert first.differences == (("source", "mean", pytest.approx(-6.47)),)
     assert last.text == NONE
-    told = {(method, column): away for method, column, away in last.differences}
-    assert told["tea", "mean"] == pytest.approx(1.06)
-    assert ("bn", "mean") not in told  # 0.56 off
+    away_by = {(method, column): away for method, column, away in last.differences}
+    assert away_by["tea", "mean"] == pytest.approx(1.06)
+    assert ("bn", "mean") not in away_by  # 0.56 off
     # mCE: bn errs 21 where the source errs 50, so 42.00, paper 52.65; tea 15.6 / 50, so 31.20, paper 43.69
-    assert told["bn", "mCE"] == pytest.approx(42.0 - 52.65)
-    assert told["tea", "mCE"] == pytest.approx(31.2 - 43.69)
+    assert away_by["bn", "mCE"] == pytest.approx(42.0 - 52.65)
+    assert away_by["tea", "mCE"] == pytest.approx(31.2 - 43.69)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_remark_is_said_whatever_the_paper_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slip", "said"),
+    ("slip", "message"),
     [
         (GOOD.replace('"bn"', '"bm"'), "unknown method"),
         (GOOD.replace("cifar10-c", "cifar10c"), "did you mean 'cifar10-c'"),
@@ -103,8 +103,8 @@ def test_a_remark_is_said_whatever_the_paper_has(tmp_path: Path) -> None:
         (GOOD.replace("wrn-28-10", "resnet-50-gn").replace('"bn"', '"dua"'), "unknown method"),
     ],
 )
-def test_a_slip_is_an_error_with_the_fix(tmp_path: Path, slip: str, said: str) -> None:
-    with pytest.raises((InputError, UnknownNameError), match=said.replace("[", r"\[")):
+def test_a_slip_is_an_error_with_the_fix(tmp_path: Path, slip: str, message: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=message.replace("[", r"\[")):
         read(write(tmp_path, slip))
 
 

@@ -20,8 +20,8 @@ def rows(folder: Path, name: str, *cells: dict[str, object]) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    told = grid({"source": 0.5, "tea": 0.6})
-    for row in told:
+    quoted = grid({"source": 0.5, "tea": 0.6})
+    for row in quoted:
         predicted = [30, 10] if row["spec"]["method"] == "tea" else [20, 20]
         row["per_class"] = {"count": [20, 20], "correct": [10, 10], "predicted": predicted}
         row["energy_after"] = -7.0
@@ -30,10 +30,10 @@ def folder(tmp_path: Path) -> Path:
             row["accuracy"] += 0.15
     clean = grid({"tea": 0.9}, (0,))[:1]
     clean[0]["spec"]["shift"] = "clean"
-    rows(tmp_path, "here", *told, *clean, *grid({"tea": 0.1}, model="resnet-50-gn"))
+    rows(tmp_path, "here", *quoted, *clean, *grid({"tea": 0.1}, model="resnet-50-gn"))
     rows(tmp_path, "there", *grid({"tea": 0.7}, label="tea-odd"))
     begun = [row for row in grid({"tea": 0.8}) if row["spec"]["shift"] in ("fog", "snow")]
-    rows(tmp_path, "begun", *[row for row in told if row["spec"]["method"] == "source"], *begun)
+    rows(tmp_path, "begun", *[row for row in quoted if row["spec"]["method"] == "source"], *begun)
     stream = grid({"tea": 0.5}, protocol="continual")[:1]
     fog = {"name": "fog", "n": 900, "accuracy": 0.4, "error": 0.6}
     snow = {"name": "snow", "n": 100, "accuracy": 0.8, "error": 0.2}
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("no number", "no number"),
         ("tea {tea}, source {source}", "tea 61.0, source 51.0"),  # 14 of 60 and one of 75
@@ -59,8 +59,8 @@ def folder(tmp_path: Path) -> Path:
         ("{stream/tea}", "60.0"),  # 40 and 80, whatever their images
     ],
 )
-def test_numbers_come_from_rows(folder: Path, text: str, said: str) -> None:
-    assert fill(text, folder, "here.jsonl", ABOUT, "it") == said
+def test_numbers_come_from_rows(folder: Path, text: str, message: str) -> None:
+    assert fill(text, folder, "here.jsonl", ABOUT, "it") == message
 
 
 @pytest.mark.parametrize(

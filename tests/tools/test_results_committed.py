@@ -20,14 +20,14 @@ NUMBER = re.compile(r"[+−]?\d[\d,]*(?:\.\d+)?")
 
 def numbers(text: str) -> dict[str, list[list[str]]]:
     """The numbers of every line of every table of a page, by the page's heading they stand below."""
-    found: dict[str, list[list[str]]] = {}
+    by_heading: dict[str, list[list[str]]] = {}
     heading = ""
     for line in text.splitlines():
         if line.startswith("#"):
             heading = line.strip("# ")
         elif line.startswith("| "):
-            found.setdefault(heading, []).append(NUMBER.findall(line))
-    return found
+            by_heading.setdefault(heading, []).append(NUMBER.findall(line))
+    return by_heading
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +80,17 @@ def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
         row["weights_sha256"]: row["spec"]["border"]
         for row in map(json.loads, (HOME / "results" / "training-cpu.jsonl").read_text().splitlines())
     }
-    found: dict[tuple[str, str], list[float]] = {}
+    accuracies: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         of = trained.get(row["weights_sha256"], row["model"])
-        found.setdefault((of, row["statistics"]), []).append(100 * row["accuracy"])
-    shown = {place: [f"{value:.1f}" for value in values] for place, values in found.items()}
-    own, zeros, mirrored = (shown["wrn-28-10", name] for name in ("batch", "zeros", "reflect"))
+        accuracies.setdefault((of, row["statistics"]), []).append(100 * row["accuracy"])
+    shown = {place: [f"{value:.1f}" for value in values] for place, values in accuracies.items()}
+    by_batch, zeros, mirrored = (shown["wrn-28-10", name] for name in ("batch", "zeros", "reflect"))
     names = ("clean images", "Gaussian noise", "contrast", "pixelate")
-    pairs = [f"{z} instead of {b} on {name}" for z, b, name in zip(zeros, own, names, strict=True)]
+    pairs = [f"{z} instead of {b} on {name}" for z, b, name in zip(zeros, by_batch, names, strict=True)]
     black, reflected, crops = shown["zeros", "batch"], shown["reflect", "batch"], shown["zeros", "zeros"]
-    lost = found["zeros", "source"][0] - found["zeros", "batch"][0]
-    (said,) = (
+    lost = accuracies["zeros", "source"][0] - accuracies["zeros", "batch"][0]
+    (text,) = (
         one.text
         for one in explanations.read(HOME / "results" / "explanations.toml")
         if one.evidence == "borders-cpu.jsonl"
@@ -104,5 +104,5 @@ def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
         f"without bn too ({shown['reflect', 'source'][0]} against {shown['zeros', 'source'][0]})",
         f"bring the other to {crops[0]} on clean images, but to {', '.join(crops[1:3])} and {crops[3]} on the corrupt",
     ):
-        assert words in said
+        assert words in text
     assert shown["reflect", "source"][0] == reflected[0]

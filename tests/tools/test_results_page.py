@@ -279,10 +279,10 @@ def test_trainings_of_as_many_epochs_are_told_apart_and_said_again() -> None:
 
 @pytest.mark.parametrize("recipe", ["train-digits", "train-cifar100-wrn-28-10"])
 def test_a_training_is_said_again_by_a_command_that_trains_the_same(recipe: str) -> None:
-    own = {"flip": True, "model_options.dropout": 0.3, "lr": 0.12345678, "size": 8, "seed": 3}
+    changed = {"flip": True, "model_options.dropout": 0.3, "lr": 0.12345678, "size": 8, "seed": 3}
     for border, other in (
-        ("zeros", own),
-        ("reflect", {**own, "flip": False, "size": None, "threads": 2}),
+        ("zeros", changed),
+        ("reflect", {**changed, "flip": False, "size": None, "threads": 2}),
         ("zeros", {}),
     ):
         spec = TrainingSpec.from_recipe(recipe, {"border": border, **other})
@@ -291,8 +291,8 @@ def test_a_training_is_said_again_by_a_command_that_trains_the_same(recipe: str)
             del row["spec"]["border"]  # as rows of a time when all borders were black
         words = str(retrain(row)).split()
         assert words[:3] == ["steep", "train", recipe]
-        said = dict(recipes.assignment(word) for word in words[4::2])
-        assert TrainingSpec.from_recipe(recipe, said).identity() == spec.identity()
+        settings = dict(recipes.assignment(word) for word in words[4::2])
+        assert TrainingSpec.from_recipe(recipe, settings).identity() == spec.identity()
 
 
 def test_trainings_are_shown_as_they_were_kept(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_what_was_not_run_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "more", "said"),
+    ("seeds", "more", "lacks"),
     [
         (range(1, 5), {}, ""),
         (range(1, 3), {}, "seeds of tea: 3 of 5"),
@@ -383,11 +383,11 @@ def test_what_was_not_run_is_counted() -> None:
         (range(1, 5), {"weights_sha256": "b" * 64}, "seeds of tea: 4 of 5"),  # of one training
     ],
 )
-def test_seeds_are_counted_on_whole_sets_of_one_training(seeds: range, more: dict[str, Any], said: str) -> None:
+def test_seeds_are_counted_on_whole_sets_of_one_training(seeds: range, more: dict[str, Any], lacks: str) -> None:
     rows = grid(ten(0.9)) + [row for seed in range(5) for row in grid({"tea-fast": 0.9}, seed=seed)]
     rows += [row for seed in seeds for row in grid({"tea": 0.9}, seed=seed, **more)]
     every = {one.recipe: one for one in coverage(rows, [])}
-    assert every["appendix-cifar10"].lacks == said
+    assert every["appendix-cifar10"].lacks == lacks
 
 
 def test_the_page_says_what_is_missing() -> None:
@@ -398,7 +398,7 @@ def test_the_page_says_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "expected"),
     [
         (grid({"source": 0.5}), "steep bench experiments/before-after.toml --only method=source"),
         (grid(ten(0.9)),
@@ -413,8 +413,8 @@ def test_the_page_says_what_is_missing() -> None:
         (grid({"source": 0.5}, data="other"), None),
     ],
 )  # fmt: skip
-def test_the_command_that_makes_a_table_again(rows: Rows, said: str | None) -> None:
-    assert command(build(rows)[-1]) == said
+def test_the_command_that_makes_a_table_again(rows: Rows, expected: str | None) -> None:
+    assert command(build(rows)[-1]) == expected
 
 
 def test_the_buffer_kept_and_reset(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_pictures_and_links_by_command(tmp_path: Path) -> None:
         assert str(tmp_path) not in text
     pages_ = {file.name: file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md")}
     links = {name: re.findall(r"\]\(([^)#]+)\)", text) for name, text in pages_.items()}
-    assert all((docs / "results" / link).is_file() for found in links.values() for link in found)
+    assert all((docs / "results" / link).is_file() for each in links.values() for link in each)
     files = {f"../../results/{name}" for name in ("cifar.jsonl", "samples.jsonl", "README.md")}
     assert files <= set(links["sources.md"])
     pictures = docs / "images" / "results"

@@ -281,10 +281,10 @@ def test_bad_calls(tmp_path, capsys):
 
 def test_dry_run_shows_and_writes_nothing(tmp_path, capsys):
     assert main(["train", "train-cifar10-wrn-28-10", "--dry-run", "--root", str(tmp_path), "--set", "epochs=7"]) == 0
-    told = capsys.readouterr().out
-    assert "7 epochs × 195 of 256 pictures = 1,365" in told
-    assert "36.48 M parameters" in told
-    assert "missing. Run: steep data fetch cifar10" in told
+    printed = capsys.readouterr().out
+    assert "7 epochs × 195 of 256 pictures = 1,365" in printed
+    assert "36.48 M parameters" in printed
+    assert "missing. Run: steep data fetch cifar10" in printed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -28,16 +28,16 @@ def test_every_recipe_that_fine_tunes_starts_from_weights_and_mirrors_borders(na
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in FINE_TUNED])
 def test_every_recipe_resolves_and_is_planned(name, tmp_path):
     spec = TrainingSpec.from_recipe(name)
-    found = plan(spec, tmp_path)
+    planned = plan(spec, tmp_path)
     assert spec.about
     assert spec.nesterov
     assert (spec.momentum, spec.weight_decay) == (0.9, 5e-4)  # of the WRN paper, everywhere
-    assert found.steps >= 1
-    assert found.total_steps == found.steps * spec.epochs
-    assert found.classes == {"pacs": 7, "cifar100": 100, "tiny-imagenet": 200}.get(spec.data, 10)
+    assert planned.steps >= 1
+    assert planned.total_steps == planned.steps * spec.epochs
+    assert planned.classes == {"pacs": 7, "cifar100": 100, "tiny-imagenet": 200}.get(spec.data, 10)
     if spec.data != "digits":
-        assert found.data == f"missing. Run: steep data fetch {spec.data}"
-        assert found.image_shape == (1 if spec.data == "mnist" else 3, *(2 * [spec.size or found.image_shape[1]]))
+        assert planned.data == f"missing. Run: steep data fetch {spec.data}"
+        assert planned.image_shape == (1 if spec.data == "mnist" else 3, *(2 * [spec.size or planned.image_shape[1]]))
 
 
 def test_every_value_of_every_recipe_says_where_it_comes_from():
@@ -56,8 +56,8 @@ def test_pacs_has_a_larger_option(tmp_path):
 
 
 def test_the_shipped_model_is_small():
-    found = plan(TrainingSpec.from_recipe("train-cifar10-wrn-40-2"))
-    assert found.file_bytes < 4.6e6
+    planned = plan(TrainingSpec.from_recipe("train-cifar10-wrn-40-2"))
+    assert planned.file_bytes < 4.6e6
 
 
 def test_unknown_key_is_refused_with_the_valid_ones(tmp_path):
@@ -82,7 +82,7 @@ def test_missing_keys_and_other_kinds_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("lr", "fast", "lr: expected a finite number above 0, got 'fast'"),
         ("lr", float("nan"), "lr: expected a finite number"),
@@ -102,8 +102,8 @@ def test_missing_keys_and_other_kinds_are_refused(tmp_path):
         ("lr.x", 3, "lr has no inner keys"),
     ],
 )
-def test_wrong_values_are_refused(key, value, said):
-    with pytest.raises(InputError, match=said):
+def test_wrong_values_are_refused(key, value, message):
+    with pytest.raises(InputError, match=message):
         TrainingSpec.from_recipe("train-digits", {key: value})
 
 
@@ -144,9 +144,11 @@ def test_the_shipped_weights_are_those_of_the_row_beside_them():
         model = steep.models.build("wrn-40-2", 10)
         checkpoints.load(model, file)
     kept = {key: value for key, value in row.items() if key not in ("spec", "bytes", "history") and value is not None}
-    said = {key: value if isinstance(value, str) else json.dumps(value, sort_keys=True) for key, value in kept.items()}
-    assert stored.metadata == said
+    metadata = {
+        key: value if isinstance(value, str) else json.dumps(value, sort_keys=True) for key, value in kept.items()
+    }
+    assert stored.metadata == metadata
     for key in ("data", "architecture", "recipe", "seed", "accuracy", "classes", "device", "versions"):
-        assert key in said
+        assert key in metadata
     assert row["accuracy"] == row["history"][-1]["test_accuracy"] > 0.94
     assert row["spec"]["recipe"] == "train-cifar10-wrn-40-2"
