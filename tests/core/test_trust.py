@@ -19,6 +19,27 @@ EVEN, ONE, WRONG = [0, 1, 2, 3] * 5, [0] * 20, [3] * 20
 OPINIONS = {  # of the source model by the statistics of the batch, of the stream, and its own
     "all alike: the method": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN), "batch", False),
     "its own are surer and agree": (sure_of(EVEN, 3), sure_of(EVEN, 3), sure_of(EVEN), "both", False),
+    "its own are as sure, agree on 65 % and see all classes": (
+        sure_of(EVEN, 3),
+        sure_of(EVEN, 3),
+        sure_of([*EVEN[:13], 2, 3, 0, 1, 2, 3, 0], 3.1),
+        "both",
+        False,
+    ),
+    "its own are as sure, agree on 70 % and see fewer classes": (
+        sure_of(EVEN, 3),
+        sure_of(EVEN, 3),
+        sure_of([*EVEN[:13], 0, 1, 0, 1, 1, 0, 1], 3.1),
+        "batch",
+        False,
+    ),
+    "its own are as sure, and agree on 55 %": (
+        sure_of(EVEN, 3),
+        sure_of(EVEN, 3),
+        sure_of([*EVEN[:11], 0, 1, 2, 3, 0, 1, 2, 3, 0], 3.1),
+        "batch",
+        False,
+    ),
     "its own are less sure": (sure_of(EVEN), sure_of(EVEN), sure_of(EVEN, 3), "batch", False),
     "its own are sure and lost": (sure_of(EVEN, 3), sure_of(EVEN, 2), sure_of(WRONG), "batch", False),
     "one class, the stream shows it": (sure_of(EVEN, 2), sure_of(ONE), sure_of(ONE, 3), "stream", True),
@@ -48,7 +69,7 @@ def test_a_first_batch_that_is_unusual_in_every_layer_has_shifted(monkeypatch, l
     state = steep.adapt(torch.nn.Sequential(*layers).eval(), "bn", guard="recover")._state
     state.watch_mean = [torch.full((4,), m) for m in (1.0, 0.9, 1.1, last)]
     if not first:
-        state.watch_recent = [1.0] * 5
+        state.watch_recent = [1.0] * 6
     trust.look(state, torch.empty(20))
     assert state.watch_uneven == uneven
 

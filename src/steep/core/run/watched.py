@@ -58,7 +58,8 @@ class Watch:
     watch_var: list[Tensor]
     watch_looks: Tensor  # that these are averaged over, the prior included
     watch_trusted: str  # SOURCE, BOTH, STREAM or METHOD
-    watch_recent: list[float]  # mean of the last looks: uncertainty by source, batch and stream, agreement with both
+    # means of the last looks: uncertainty by source, batch and stream, agreement with both, variety less than by batch
+    watch_recent: list[float]
     watch_behind: float  # by how much less often than that, of late, the method agreed with the source model
     watch_uneven: bool  # whether a batch holds too few classes to be normalised by itself
     watch_waiting: list[Tensor]  # small batches that are not yet enough to learn from
