@@ -191,14 +191,15 @@ class Mixing:
             if self.seen is not None and layer.running_mean is not None:
                 self.note(layer, *self.statistics(layer, x.detach()))
             return None
-        mean, var = self.statistics(layer, x)
+        wide = x.to(torch.promote_types(x.dtype, layer.running_mean.dtype))  # once, as the backward pass keeps it
+        mean, var = self.statistics(layer, wide)
         self.note(layer, mean, var)
         # The layer itself now normalises by its running statistics, whatever its class does besides (activation,
         # drop path). Feeding it the mixed-normalised features in those units gives the mixed answer.
         shape = (1, -1) + (1,) * (x.ndim - 2)
         scale = ((layer.running_var + layer.eps) / (var + layer.eps)).sqrt()
-        mixed: Tensor = (x.to(mean.dtype) - mean.view(shape)) * scale.view(shape) + layer.running_mean.view(shape)
-        return mixed.to(x.dtype)
+        offset = layer.running_mean - mean * scale
+        return torch.addcmul(offset.view(shape), wide, scale.view(shape)).to(x.dtype)
 
 
 def use_source_statistics(model: nn.Module) -> None:
