@@ -193,13 +193,14 @@ def test_a_method_that_is_of_another_opinion_has_no_say_where_little_has_shifted
 
 
 class Slips(Tent):
-    """Answers as tent, but some images by the class that it holds least likely."""
+    """Answers as tent, but once it has learned some images by the class that it holds least likely."""
 
     wrong = 0
 
     def predict(self, state, x):
         logits = super().predict(state, x)
-        return torch.cat([-logits[: self.wrong], logits[self.wrong :]])
+        wrong = self.wrong if state.model.net.norm.bias.any() else 0
+        return torch.cat([-logits[:wrong], logits[wrong:]])
 
 
 @pytest.mark.parametrize(("wrong", "silent", "lost"), [(1, None, None), (3, 1, None), (6, 0, 1)])
@@ -222,6 +223,43 @@ def test_a_method_that_agrees_less_with_the_source_model_than_its_own_answers_do
     if lost is not None:
         adapter(without_a_class(lost))
         assert "agree less often with the source model" in adapter.last.note
+
+
+def test_whose_answer_it_is_where_the_method_alone_was_trusted(monkeypatch):
+    monkeypatch.setattr(Slips, "wrong", 3)
+    adapter, plain = (steep.adapt(Prism(), m, guard=g) for m, g in ((Slips(lr=1e-6), "recover"), ("bn", "skip")))
+    reported = []
+    for s in range(6):
+        x = rainbow(s)[0]
+        answer = adapter(x)
+        reported.append(adapter.last.answered_by)
+        if reported[-1]:
+            assert torch.allclose(answer, plain(x), atol=1e-4)
+    assert reported[0] is None
+    assert set(reported[2:]) == {"the model without what it has learned"}
+
+
+def test_an_answer_of_its_own_kind_is_not_taken_for_getting_lost():
+    """Such as a mean of views: it agrees less with the source model from the start."""
+
+    class OwnWay(Tent):
+        def predict(self, state, x):
+            logits = super().predict(state, x)
+            return torch.cat([-logits[:6], logits[6:]])
+
+    adapter = steep.adapt(at_home(scale=1.0), OwnWay(lr=1e-6), guard="recover")
+    for s in range(6):
+        adapter(without_a_class(s))
+        assert adapter.last.note is None
+        assert adapter._state.watch_behind == 0
+
+
+def test_in_an_episode_one_image_says_nothing_of_the_method(monkeypatch):
+    monkeypatch.setattr(Slips, "wrong", 1)
+    adapter = steep.adapt(at_home(scale=0.5), Slips(lr=1e-6), guard="recover", episodic=True)
+    for s in range(5):
+        adapter(without_a_class(s)[:8])
+        assert adapter.last.note is None
 
 
 def test_looks_cost_four_passes_each():

@@ -31,7 +31,8 @@ NEWEST = 0.05  # least share of the newest look in them
 SURER_THAN_BATCH, AGREES_WITH_BATCH = 0.9, 0.75  # times the uncertainty at most, share of the images at least
 # It need not be that sure, nor agree as much, where it sees as many classes: a model that is lost takes most images for
 # a few of them. Found on pairs of Office-Caltech; it changes little on the extra corruptions: tried/guard-variety-*.
-AS_SURE, AGREES_MOSTLY, LESS_VARIETY = 1.0, 0.6, 0.05  # the same, and nats less than by the statistics of the batch
+AS_SURE, LESS_VARIETY = 1.0, 0.05  # times the uncertainty, and nats less than by the statistics of the batch, at most
+MOSTLY = 0.56  # of the agreement beyond chance, which is 1 / K
 # The stream's statistics lag behind where classes are few: there the source model need not be surer, nor agree as much.
 SURER_THAN_STREAM, AGREES_WITH_STREAM = 1.1, 0.5
 UNEVEN = 0.25  # nats by which the stream's statistics must show less variety than the batch's, ...
@@ -41,21 +42,22 @@ IN_THE_LAST = 2  # times as far from the source as in the median of the others: 
 
 FEWER = math.log(0.75)  # nats of variety less than the source model: too few classes are left
 APART = 0.1  # images in doubt that may be answered otherwise, besides twice those that the source model is unsure of
-# A method that learns agrees with the source model as often as that model does with itself by the batch's statistics,
-# to 0.02 in batches of 200, however much has shifted; one that gets lost agrees less:
-# results/tried/guard-agreement-cpu.jsonl.
+# A method that learns agrees with the source model about as often as that model does with itself by the batch's
+# statistics; one that gets lost agrees less: results/tried/guard-agreement-cpu.jsonl.
 LESS, LOST = 0.03, 0.06  # less often than that: the method has no say; it goes back to the start
 
-# Who may be trusted with the answer. Where a method has no say, its parameters are the source model's in all of these.
+# Who may answer. Where a method has no say, its parameters are the source model's in all of these.
 SOURCE = "source"  # the source model, by its own statistics
 BOTH = "both"  # it and the method together, where little has shifted
 STREAM = "stream"  # the method, by the statistics of the stream: the batch has too few classes
 METHOD = "batch"  # the method as it is
+START = "start"  # in its place, where it has no say
 ANSWERED_BY = {  # what a report says of them
     SOURCE: "the source model",
     BOTH: "the source model and the method together",
     STREAM: "the model by statistics of the stream",
     METHOD: None,
+    START: "the model without what it has learned",
 }
 
 NOTHING = [-1.0] * 6  # no look has been taken yet
@@ -78,9 +80,9 @@ def has_many_classes(state: Any) -> bool:
 
 def who_answers(state: Any) -> str:
     """Say whose answers are given: those that the last look trusts, but none of a method that has no say."""
-    if state.watch_trusted == BOTH:
-        return SOURCE if has_no_say(state) else BOTH
-    return str(state.watch_trusted)
+    if not has_no_say(state):
+        return str(state.watch_trusted)
+    return {BOTH: SOURCE, METHOD: START}.get(state.watch_trusted, str(state.watch_trusted))
 
 
 def has_no_say(state: Any) -> bool:
@@ -131,11 +133,17 @@ def look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not normalises_by_batch(state):
         return _look_for_a_shift(state, x)
+    stream_statistics = (*state.watch_mean, *state.watch_var, state.watch_looks)
+    before = [tensor.clone() for tensor in stream_statistics]
     by_batch = source_answer(state, x, "batch")  # first: this adds the batch to the statistics of the stream
     by_stream, by_source = source_answer(state, x, "stream"), source_answer(state, x, "source")
     numbers = [uncertainty(by_source), uncertainty(by_batch), uncertainty(by_stream)]
     numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream), variety(by_batch) - variety(by_source)]
     *now, all_classes, few_classes = torch.stack([*numbers, variety(by_batch), variety(by_stream)]).tolist()
+    if not all(map(math.isfinite, (*now, all_classes, few_classes))):  # it must not stay in what comes after
+        for tensor, old in zip(stream_statistics, before, strict=True):
+            tensor.copy_(old)
+        return by_batch, by_source
     surer = now[1] - now[2] > min(SURER_OF_FEW, now[1] / 4)
     shown, fewer = variety_of(size(x), by_batch.shape[1]), all_classes - few_classes > UNEVEN
     possible = size(x) >= by_batch.shape[1] or few_classes < SHOWN * shown
@@ -147,9 +155,15 @@ def look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         state.watch_trusted = SOURCE if sure else STREAM
     else:
         sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
-        as_sure = source < AS_SURE * batch and with_batch >= AGREES_MOSTLY and less <= LESS_VARIETY
+        as_sure = source < AS_SURE * batch and _mostly(with_batch, by_batch) and less <= LESS_VARIETY
         state.watch_trusted = BOTH if sure or as_sure else METHOD
     return by_batch, by_source
+
+
+def _mostly(same: float, logits: Tensor) -> bool:
+    """Whether so large a share of the images is agreed on, of as many classes as there are logits."""
+    chance = 1 / logits.shape[1]
+    return same >= chance + MOSTLY * (1 - chance)
 
 
 def _averaged(state: Any, now: list[float]) -> list[float]:
@@ -166,7 +180,8 @@ def _shifted_throughout(state: Any) -> bool:
     """
     statistics = (state.watch_source_mean, state.watch_source_var, state.watch_mean, state.watch_var)
     apart = torch.stack([_divergence(*layer) for layer in zip(*statistics, strict=True)])
-    return bool(apart[-1] < IN_THE_LAST * apart[:-1].median())  # never, where there is one layer: NaN
+    apart = apart[apart > 0]  # a layer that is not used stays as it was
+    return len(apart) > 1 and bool(apart[-1] < IN_THE_LAST * apart[:-1].median())
 
 
 def _divergence(mean: Tensor, var: Tensor, new_mean: Tensor, new_var: Tensor) -> Tensor:
@@ -188,6 +203,8 @@ def _look_for_a_shift(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         by_batch = state.model(x)
     numbers = torch.stack([uncertainty(by_source), uncertainty(by_batch), agreement(by_source, by_batch)])
     source, batch, same = numbers.tolist()
+    if not math.isfinite(source + batch):
+        return by_source, by_source
     source, batch, _, same, *_ = _averaged(state, [source, batch, batch, same, same, 0.0])
     sure = source < SURER_THAN_BATCH * batch and same >= AGREES_WITH_BATCH
     state.watch_trusted = SOURCE if sure else METHOD
@@ -195,11 +212,14 @@ def _look_for_a_shift(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def note_agreement(state: Any, answer: Tensor, reference: Tensor, by_source: Tensor) -> None:
-    """Average over the looks how much less the method agrees with the source model than that model with itself."""
-    if reference is not by_source:
-        behind = float(agreement(reference, by_source) - agreement(answer, by_source))
-        state.watch_behind = (state.watch_behind + behind) / 2
+def note_agreement(state: Any, answer: Tensor, unlearned: Tensor, by_source: Tensor) -> None:
+    """Average over the looks how much less the method agrees with the source model than it did before it learned.
+
+    Where it mostly disagreed then, the source model is lost: a method that gets better then agrees less with it.
+    """
+    usual, now = torch.stack([agreement(unlearned, by_source), agreement(answer, by_source)]).tolist()
+    behind = usual - now if _mostly(usual, by_source) else 0.0
+    state.watch_behind = (state.watch_behind + behind) / 2
 
 
 @torch.no_grad()

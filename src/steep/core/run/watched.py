@@ -27,6 +27,7 @@ from torch import Tensor
 from steep.core.answers import for_uneven_classes
 from steep.core.batch import dealt_out, first, mean, size
 from steep.core.method import Method, Step
+from steep.core.optim import exchanged
 from steep.core.run import trust
 from steep.core.run.snapshot import without_a_trace
 from steep.core.run.trust import ANSWERED_BY, BOTH, METHOD, SOURCE, STREAM
@@ -176,7 +177,8 @@ class Watched:
         if step.moved:
             with torch.no_grad(), without_a_trace(state):
                 answer = self.method.predict(state, x)
-            trust.note_agreement(state, answer, reference, by_source)
+            if reference is not by_source and self.gathers and size(x) >= FULL:
+                trust.note_agreement(state, answer, self._unlearned(state, x, reference), by_source)
             reason = trust.why_lost(state, answer, reference)
         if reason is None:
             state.watch_healthy += 1
@@ -184,6 +186,14 @@ class Watched:
         self._recover(state)
         self._report("recovered the source model", f": {reason}")
         return step._replace(logits=self.predict(state, x), leap=True, note=f"recovered the source model: {reason}")
+
+    @torch.no_grad()
+    def _unlearned(self, state: Any, x: Tensor, reference: Tensor) -> Tensor:
+        """Answer as the method would if it had learned nothing: it may take the mean of views, or correct answers."""
+        if type(self.method).predict is Method.predict:
+            return reference
+        with without_a_trace(state), exchanged([*state.model.adapted().values()], state.watch_source_parameters):
+            return self.method.predict(state, x)
 
     def _recover(self, state: Any) -> None:
         """Go back to the start, and rest: the longer, the sooner it was."""
@@ -214,11 +224,10 @@ class Watched:
 
     def _with_trusted_answer(self, state: Any, step: Step, x: Tensor) -> Step:
         """Give the step the answer of whom the last look trusts; where that is the method, it has it already."""
-        by_method = state.watch_trusted == METHOD and not trust.has_no_say(state)
-        return step if by_method else step._replace(logits=self.predict(state, x))
+        return step if trust.who_answers(state) == METHOD else step._replace(logits=self.predict(state, x))
 
     def _predict_by_method(self, state: Any, x: Tensor) -> Tensor:
-        """Answer by the method or, where it has no say, by the source model with the method's kind of statistics."""
+        """Answer by the method or, where it has no say, as it would without what it has learned."""
         statistics: AbstractContextManager[None] = nullcontext()
         if trust.normalises_by_batch(state):
             if state.watch_trusted == STREAM:
@@ -229,8 +238,11 @@ class Watched:
         if not trust.has_no_say(state):
             with statistics:
                 return self.method.predict(state, x)
-        with statistics, trust.source_parameters(state):
-            logits: Tensor = state.model(x)
+        if trust.normalises_by_batch(state):
+            with statistics, exchanged([*state.model.adapted().values()], state.watch_source_parameters):
+                return self.method.predict(state, x)
+        with trust.source_parameters(state):
+            logits: Tensor = state.model(x)  # memo would learn in its answer
             return logits
 
 
