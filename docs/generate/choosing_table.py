@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import method_page
+import real_pictures_table as pictures
 import safety_table
 import streams_table
 from steep.bench.rows import read
@@ -20,6 +21,12 @@ RESULTS = Path(__file__).parents[2] / "results"
 GRID, FAST = RESULTS / "cifar10-c-severity-5.jsonl", RESULTS / "tea-fast-h200.jsonl"
 LONG = RESULTS / "long-stream-h200.jsonl"
 PERCENT = "\u00a0%"  # stays on the line of its number
+SHIFTED = "natural-shift.md#what-to-expect"
+PICTURES = (  # at 224 pixels
+    ("a thousand classes, batches of 64", pictures.BENCH, "infuse.md#with-hundreds-of-classes"),
+    ("pictures of another camera or catalogue, batches of 64", pictures.OFFICE, SHIFTED),
+    ("paintings, cartoons and sketches for photos, batches of 64", pictures.PACS, SHIFTED),
+)
 COMPARED = ("tea", "tent", SOURCE)  # named beside the leader of a stream
 
 Numbers = dict[str, Any]
@@ -132,6 +139,12 @@ def _advice() -> str:
             continual = streams_table.accuracies()["continual"][leader]
             why += f". On the `continual` stream, which has no resets, {leader} has {continual:.1f}"
         lines.append((case, f"**{leader}**", f"{why} ([rows](streams.md#what-they-do-to-each-method))"))
+    for case, file, where in PICTURES:
+        accuracies = pictures.means(file)
+        leaders = [name for name, value in accuracies.items() if value == max(accuracies.values())]
+        others = ", ".join(f"{name} {accuracies[name]:.1f}" for name in ("infuse", SOURCE) if name not in leaders)
+        why = f"{accuracies[leaders[0]]:.1f} %; {others} ([rows]({where}))"
+        lines.append((case, f"**{' or '.join(sorted(leaders))}**", why))
     single = {name: 100 * row["accuracy"] for name, (_, row) in safety_table.gains()[safety_table.ONE_BY_ONE].items()}
     values = ", ".join(f"{name} {single[name]:.1f}" for name in (*safety_table.SHOWN, SOURCE))
     why = f"one image at a time, in percent: {values} ([rows](deploying.md#does-it-hold))"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import choosing_table
 import compare_table
+import corruptions_table
 import example_page
 import held_out_table
 import infuse_table
@@ -30,11 +31,17 @@ PARTS = {
     "compare-weights": compare_table.weights,
     "compare-protocols": compare_table.protocols,
     "compare-sources": compare_table.sources,
+    "corruptions-224": corruptions_table.at_224,
     "held-out": held_out_table.table,
     "infuse-situations": infuse_table.table,
     "infuse-differences": infuse_table.differences,
     "leaderboard": leaderboard.table,
+    "office": real_pictures_table.office,
+    "office-now": real_pictures_table.office_now,
+    "pacs": real_pictures_table.pacs,
+    "pacs-pairs": real_pictures_table.pacs_pairs,
     "real-pictures": real_pictures_table.benchmark,
+    "real-pictures-by-batch": real_pictures_table.by_batch,
     "real-pictures-guarded": real_pictures_table.guarded,
     "real-pictures-held-out": real_pictures_table.held_out,
     "methods": method_page.methods,
@@ -50,6 +57,7 @@ PARTS = {
     "samples-pictures": samples_table.pictures,
     "samples-steps": samples_table.steps,
     "serve": serve_table.table,
+    "speed-224": real_pictures_table.speed,
     "streams": streams_table.table,
     "long-stream": choosing_table.long_stream,
 }

@@ -1,17 +1,25 @@
-"""Real pictures of ImageNet with an EfficientNet-Lite0: what normalising and infuse do, from stored rows."""
+"""Real pictures at 224 pixels with an EfficientNet-Lite0: what methods do there, from stored rows."""
 
 from __future__ import annotations
 
 import json
 import statistics
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
-from steep.bench.rows import read
+import numpy as np
+
+from steep.bench.rows import read, unpacked
 from steep.methods import SOURCE
 
 RESULTS = Path(__file__).parents[2] / "results/real-pictures"
-BENCH, HELD_OUT = RESULTS / "imagenet-c-lite0-h200.jsonl", RESULTS / "lite0-held-out-h200.jsonl"
+BENCH, HELD_OUT = RESULTS / "imagenet-c-lite0-640-h200.jsonl", RESULTS / "lite0-held-out-h200.jsonl"
 GUARDED = RESULTS / "lite0-guard-cpu.jsonl"
+BENCH_200 = RESULTS / "imagenet-c-lite0-batch-200-h200.jsonl"
+OFFICE, PACS = RESULTS / "office-caltech-lite0-h200.jsonl", RESULTS / "pacs-lite0-640-h200.jsonl"
+OFFICE_NOW = RESULTS / "office-caltech-lite0-cpu.jsonl"
+SPEED = RESULTS / "speed-224-h200.jsonl"
 
 
 def held_out() -> str:
@@ -41,15 +49,129 @@ def _by_set(file: Path, guards: dict[str, str]) -> str:
     return "\n".join(table)
 
 
+Rows = dict[str, dict[tuple[str, str, int], dict[str, Any]]]  # by label, then by source, shift and severity
+
+
+def _all(file: Path) -> Rows:
+    by_label: Rows = defaultdict(dict)
+    for row in read(file):
+        spec = row["spec"]
+        by_label[spec["label"] or spec["method"]][spec["source"], spec["shift"], spec["severity"]] = row
+    return by_label
+
+
+def _complete(file: Path) -> Rows:
+    """Rows of the methods that have every set that the source model has."""
+    by_label = _all(file)
+    return {label: rows for label, rows in by_label.items() if rows.keys() == by_label[SOURCE].keys()}
+
+
+def means(file: Path) -> dict[str, float]:
+    """Mean accuracy over all sets of pictures, in percent, of the methods that have them all."""
+    rows = _complete(file)
+    return {label: 100 * statistics.fmean(row["accuracy"] for row in by_set.values()) for label, by_set in rows.items()}
+
+
+def _gain(row: dict[str, Any], source: dict[str, Any]) -> tuple[float, float]:
+    """Points above the source model on the same pictures, and the standard error of that."""
+    difference = unpacked(row["right"], row["n"]).astype(int) - unpacked(source["right"], source["n"])
+    return 100 * float(difference.mean()), 100 * float(difference.std() / np.sqrt(len(difference)))
+
+
+def _compared(rows: Rows, label: str) -> str:
+    """Cells of a line: points above the source model, sets that are significantly above and below, and the worst."""
+    gains = {key: _gain(row, rows[SOURCE][key]) for key, row in rows[label].items()}
+    above = sum(gain > 2 * error for gain, error in gains.values())
+    below = sum(gain < -2 * error for gain, error in gains.values())
+    (source, shift, severity), (worst, _) = min(gains.items(), key=lambda item: item[1][0])
+    where = f"{source} → {shift}" if source else f"{shift.replace('_', ' ')} {severity or ''}".strip()
+    mean = statistics.fmean(gain for gain, _ in gains.values())
+    return f"{mean:+.1f} | {above} | {below} | {where} {worst:+.1f}".replace("-", "−")
+
+
 def benchmark() -> str:
     """A line for each method that has all of ImageNet-C: clean, and the mean over the 15 corruptions."""
-    by_line: dict[str, dict[int, list[float]]] = {}
-    for row in read(BENCH):
-        spec = row["spec"]
-        by_line.setdefault(spec["label"] or spec["method"], {}).setdefault(spec["severity"], []).append(row["accuracy"])
-    means = {name: {s: 100 * statistics.fmean(v) for s, v in values.items()} for name, values in by_line.items()}
-    table = ["| method | clean | severity 3 | severity 5 | above source, severity 3 |", "|---|---:|---:|---:|---:|"]
-    for name, mean in sorted(means.items(), key=lambda line: -line[1][3]):
-        gain = f"{mean[3] - means[SOURCE][3]:+.1f}".replace("-", "−") if name != SOURCE else "–"
-        table.append(f"| {name} | " + " | ".join(f"{mean[s]:.1f}" for s in (0, 3, 5)) + f" | {gain} |")
-    return "\n".join(table)
+    rows = _complete(BENCH)
+    at = {}
+    for label, by_set in rows.items():
+        by_severity = defaultdict(list)
+        for (_, _, severity), row in by_set.items():
+            by_severity[severity].append(100 * row["accuracy"])
+        at[label] = {severity: statistics.fmean(values) for severity, values in by_severity.items()}
+    lines = ["| method | clean | severity 3 | severity 5 | above source | sets above | sets below | worst set |",
+             "|---|---:|---:|---:|---:|---:|---:|---|"]  # fmt: skip
+    for label, mean in sorted(at.items(), key=lambda line: -line[1][3] - line[1][5]):
+        compared = _compared(rows, label) if label != SOURCE else "– | – | – | –"
+        lines.append(f"| {label} | " + " | ".join(f"{mean[s]:.1f}" for s in (0, 3, 5)) + f" | {compared} |")
+    return "\n".join(lines)
+
+
+def by_batch() -> str:
+    """ImageNet-C at severity 5 in batches of 64 and of 200: the mean over the sets that all methods have in both."""
+    rows = {64: _all(BENCH), 200: _all(BENCH_200)}
+    labels = (SOURCE, "bn", "alpha-bn", "infuse")
+    sets = set.intersection(*({key for key in by[label] if key[2] == 5} for by in rows.values() for label in labels))
+    lines = ["| batches of | sets | " + " | ".join(labels) + " |", "|---:|---:|" + "---:|" * len(labels)]
+    for batch, by in rows.items():
+        shown = [f"{100 * statistics.fmean(by[label][key]['accuracy'] for key in sets):.1f}" for label in labels]
+        lines.append(f"| {batch} | {len(sets)} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+def office() -> str:
+    """Every method over all pairs of domains of Office-Caltech."""
+    return _pairs(OFFICE)
+
+
+def pacs() -> str:
+    """Every method over all pairs of domains of PACS."""
+    return _pairs(PACS)
+
+
+def _pairs(file: Path) -> str:
+    """A line for each method: mean over the pairs, and how it compares with the source model picture by picture."""
+    rows = _complete(file)
+    lines = ["| method | mean of all pairs | above source | pairs above | pairs below | worst pair |",
+             "|---|---:|---:|---:|---:|---|"]  # fmt: skip
+    means = {
+        label: statistics.fmean(100 * row["accuracy"] for row in by_set.values()) for label, by_set in rows.items()
+    }
+    for label, mean in sorted(means.items(), key=lambda line: -line[1]):
+        lines.append(f"| {label} | {mean:.1f} | {_compared(rows, label) if label != SOURCE else '– | – | – | –'} |")
+    return "\n".join(lines)
+
+
+def office_now() -> str:
+    """A line for each pair of Office-Caltech that was run with the guard as it is."""
+    return _each_pair(_complete(OFFICE_NOW), ("bn", "alpha-bn", "infuse"))
+
+
+def pacs_pairs() -> str:
+    """A line for each pair of PACS."""
+    return _each_pair(_complete(PACS), ("bn", "tent", "alpha-bn", "t3a", "infuse"))
+
+
+def _each_pair(rows: Rows, labels: tuple[str, ...]) -> str:
+    heads = (SOURCE, *labels)
+    lines = ["| from → to | pictures | " + " | ".join(heads) + " |", "|---|---:|" + "---:|" * len(heads)]
+    for key, source in sorted(rows[SOURCE].items()):
+        shown = [f"{100 * rows[label][key]['accuracy']:.1f}" for label in heads]
+        lines.append(f"| {key[0]} → {key[1]} | {source['n']:,} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+def speed() -> str:
+    """Milliseconds and memory of a batch of 64 pictures: a line for each method, two models in two ways to compute."""
+    rows = [json.loads(line) for line in SPEED.read_text("utf-8").splitlines()]
+    ways = list(dict.fromkeys((row["model"], row["mode"]) for row in rows))
+    by_line: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in rows:
+        settings = ", ".join(f"{name}={value}" for name, value in row["hyper"].items())
+        by_line.setdefault(" ".join(filter(None, (row["method"], settings))), {})[row["model"], row["mode"]] = row
+    names = {"graph": "bfloat16, recorded", "float32": "float32"}
+    lines = ["| method | " + " | ".join(f"{model}, {names[mode]}" for model, mode in ways) + " |"]
+    lines.append("|---|" + "---:|" * len(ways))
+    for name, cells in by_line.items():
+        shown = [f"{r['ms']:.0f} ms, {r['over_tent']:.1f} ×, {r['gib']:.1f} GiB" for r in map(cells.get, ways) if r]
+        lines.append(f"| `{name}` | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
