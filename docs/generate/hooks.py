@@ -24,8 +24,12 @@ PAGES = {
 }
 REFERENCE = ("api/", "results", "changelog")  # found, but below the pages that explain
 _COMMENT = re.compile(r"^[ ]*<!--.*?-->\n", re.M | re.S)
-_TABLE = re.compile(r"<table>.*?</table>", re.S)
-_NAME = re.compile(r"[^\s<>]*-[^\s<>]*(?=[^<]*</code>)")
+_TABLE = "<table>.*?</table>"
+_NAME = re.compile(
+    r"[^\s<>]*-[^\s<>]*(?=[^<]*</code>)"
+    r"|\b(?:Tiny-ImageNet|(?:ImageNet|CIFAR|WRN|ResNet)(?=-))(?:-\w+)*(?![^<>]*>)"  # not inside a tag
+)
+_OPTION = re.compile(r"(?<![^\s>])--?[a-z][^\s<>]*(?=[^<]*</code>)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.M | re.S)
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
 
@@ -73,5 +77,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Keep names in the code of tables whole: a browser would break `--set` at its hyphens."""
-    return _TABLE.sub(lambda table: _NAME.sub(lambda name: f'<span class="whole">{name[0]}</span>', table[0]), html)
+    """Keep names in tables, and options in prose, whole: a browser would break `--set` at its hyphens."""
+
+    def whole(name: re.Match[str]) -> str:
+        return f'<span class="whole">{name[0]}</span>'
+
+    parts = re.split(f"({_TABLE})", html, flags=re.S)  # prose, table, prose, ...
+    return "".join((_NAME if index % 2 else _OPTION).sub(whole, part) for index, part in enumerate(parts))

@@ -90,8 +90,8 @@ def test_fewer_images_than_classes_are_no_few_classes(monkeypatch, answered, une
 def test_a_source_model_that_disagrees_with_itself_is_no_measure_of_a_method(usual, behind):
     """Of twenty images; the method agrees on none of them."""
     state = steep.adapt(Prism(), "bn", guard="recover")._state
-    own, by_batch = sure_of(EVEN), sure_of([*EVEN[:usual], *((k + 1) % 4 for k in EVEN[usual:])])
-    trust.note_agreement(state, sure_of([(k + 2) % 4 for k in EVEN]), by_batch, own)
+    by_source, by_batch = sure_of(EVEN), sure_of([*EVEN[:usual], *((k + 1) % 4 for k in EVEN[usual:])])
+    trust.note_agreement(state, sure_of([(k + 2) % 4 for k in EVEN]), by_batch, by_source)
     assert state.watch_behind == pytest.approx(behind)
 
 

@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -181,6 +182,30 @@ def test_the_column_check_sees_tables() -> None:
     assert head[0] == "method"
     assert {len(row) for row in body} == {len(head)}
     assert len(body) > 5
+
+
+def test_what_is_installed_is_the_checkout_and_exists() -> None:
+    """As long as steep is on no package index, its name alone cannot be installed."""
+    project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    sources = [file for folder in ("src", "docs", "examples") for file in (HOME / folder).rglob("*.py")]
+    words = [f"{name(file)}: {line}" for file in (*PAGES, *sources, *(HOME / "examples").rglob("*.ipynb"))
+             for line in file.read_text(encoding="utf-8").splitlines() if "pip install" in line]  # fmt: skip
+    assert len(words) > 10
+    assert not [line for line in words if re.search(r"pip install (-\S+ )*[\"']?steep\b", line)]
+    asked = {extra for line in words for names in re.findall(r"\.\[([a-z,]+)\]", line) for extra in names.split(",")}
+    assert "demo" in asked <= set(project["optional-dependencies"])
+
+
+def test_the_demo_installs_little() -> None:
+    project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = {
+        re.split(r"[>=\[]", one)[0] for one in (*project["dependencies"], *project["optional-dependencies"]["demo"])
+    }
+    assert {"altair", "scikit-learn"} <= needs  # the page, and digits where there is no network
+    assert not needs & {"ray", "lightning", "mkdocs-material", "playwright", "transformers", "tensorboard", "scipy"}
+    rule = re.search(r"^\$\(DEMO\):.*\n(?:\t.*\n)+", (HOME / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+    assert rule is not None
+    assert re.findall(r"\.\[(\w+)\]", rule[0]) == ["demo"]
 
 
 def test_the_method_of_contributing_is_short() -> None:

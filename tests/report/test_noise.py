@@ -50,6 +50,7 @@ def measured(answers: dict[str, Bits], method: str, **more: Any) -> Measured:
         (0.5, 0.4, "+0.5 points (95 %: −0.3 to +1.3), not significant"),
         (-1.96, 0.1, "−2.0 points (95 %: −2.2 to −1.8)"),
         (0.0, 0.71, "tie (95 %: −1.4 to +1.4)"),
+        (0.0, 0.0, "tie"),
         (0.04, 0.01, "+0.04 points (95 %: +0.02 to +0.06)"),
     ],
 )

@@ -159,6 +159,34 @@ def test_the_headings_of_claims_stand_over_their_columns(visit: Callable[..., An
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_headings_of_numbers_end_where_the_numbers_do(visit: Callable[..., Any], made: Path, width: int) -> None:
+    """Of the column that is sorted by, too: its arrow stands before the name."""
+    ends = """cells => cells.map(cell => {
+        const range = document.createRange();
+        const parts = [...(cell.querySelector('button') ?? cell).childNodes];
+        range.selectNodeContents(parts.find(part => part.data?.trim()));
+        const box = range.getBoundingClientRect();
+        return [box.right, box.bottom].map(Math.round);
+    })"""
+    board = visit(made, width).locator("table.board").first
+    heads, numbers = (board.locator(f"{row} > *:not(:first-child)").evaluate_all(ends)
+                      for row in ("thead tr", "tbody tr:first-child"))  # fmt: skip
+    assert len(heads) > 3
+    assert [right for right, _ in heads] == [right for right, _ in numbers]
+    assert len({bottom for _, bottom in heads}) == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_of_words_are_read_without_moving_them(visit: Callable[..., Any], made: Path, width: int) -> None:
+    page = visit(made, width)
+    tables = page.locator("table.stacked")
+    assert tables.count() == 2  # claims and settings
+    for table in tables.all():
+        assert table.evaluate("table => table.parentNode.scrollWidth - table.parentNode.clientWidth") == 0
+        assert table.locator("tbody tr").first.bounding_box()["height"] < 150
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_the_theme_follows_the_system_until_somebody_chooses(visit: Callable[..., Any], made: Path, width: int) -> None:
     page = visit(made, width, "dark")
     ground = "getComputedStyle(document.body).backgroundColor"

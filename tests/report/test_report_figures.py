@@ -127,3 +127,14 @@ def test_accuracies_are_drawn_from_zero() -> None:
     table = build([row("tea", "fog", 0.8, level) for level in (4, 5)])[-1]
     figures = {figure.name: figure.spec() for figure in of(table)}
     assert figures["severity"]["encoding"]["y"]["scale"]["zero"] is True
+
+
+def test_a_point_below_others_shows_around_them() -> None:
+    speeds = {"shot": 440.0, "tent": 441.0, "tea": 30.0}
+    table = build([row(name, "fog", 0.8, images_per_s=speed) for name, speed in speeds.items()])[-1]
+    (figure,) = (figure for figure in of(table) if figure.name == "speed")
+    spec = figure.spec()
+    (points,) = (layer for layer in spec["layer"] if "size" in layer["encoding"])
+    sizes = {one["method"]: one["size"] for one in spec["datasets"][points["data"]["name"]]}
+    assert list(sizes) == ["shot", "tent", "tea"]  # in this order they are drawn
+    assert sizes["shot"] > sizes["tent"] == sizes["tea"]

@@ -121,6 +121,24 @@ def test_the_papers_figure_and_the_difference_stand_beside_ours() -> None:
     assert shown["gain"][0][0][fog][0] == "24.0"
 
 
+def test_settings_that_all_lines_share_are_said_once() -> None:
+    rows = [
+        row("source", "fog", 0.5),
+        row("tea", "fog", 0.8, predict="after"),
+        row("tea", "fog", 0.7, 5, 1, predict="after"),
+    ]
+    page = Page(html([one(rows)]))
+    assert page.tables["stacked"] == [
+        ["method", "answers", "seeds", "hyper-parameters"],
+        ["source", "before", "0", ""],
+        ["tea", "after", "0, 1", ""],
+    ]
+    assert re.search(r"guard\s*off", page.text)
+    shared = Page(html([one(rows[:1])]))
+    assert shared.tables["stacked"] == [["method", "hyper-parameters"], ["source", ""]]
+    assert re.search(r"answers\s*before", shared.text)
+
+
 def test_hostile_strings_of_a_row_stay_text() -> None:
     fields = ("label", "weights", "data", "model", "protocol", "predict", "precision", "setting")
     for field in fields:

@@ -104,6 +104,13 @@ def test_the_summary_says_who_leads_by_how_much_and_how_sure() -> None:
     assert re.search(r"holds: \d+ · does not hold: \d+ · not significant: \d+ · not measured: \d+", front)
 
 
+@pytest.mark.parametrize(("other", "words"), [(0.7, "tent: tie"), (0.65, "tent: +5.0 points")])
+def test_a_stream_that_does_not_say_how_sure_a_lead_is_has_ties_too(other: float, words: str) -> None:
+    tea, tent = *stream(), cell("tent", "sequence", other, protocol="continual")
+    tent["segments"] = [{**tea["segments"][0], "error": 1 - other}]
+    assert f"| {words} |" in site([tea, tent])["results.md"]
+
+
 def test_tables_of_one_title_say_what_they_differ_in() -> None:
     several = [
         *grid({"tea": 0.8}, weights_sha256="a" * 64),

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from steep.report import claims
 from steep.report.formats import bold, in_markdown
-from steep.report.noise import Measured
 from steep.report.paper import SUBJECT
-from steep.report.summary import lead
+from steep.report.summary import ahead
 from steep.report.tables import MEAN, Table
-from steep.report.words import data_title, number, signed
+from steep.report.words import data_title, number
 from tools.results_page.blocks import text_table
 from tools.results_page.chapters import OTHER_PAGE, TUNED, VARIANTS, Part
 from tools.results_page.claims.placed import Claim
@@ -49,14 +48,6 @@ def _row(table: Table) -> list[str]:
     first, *others = table.ranked()
     places = [f"{place} of {len(table.lines)}" for place, line in enumerate(table.ranked(), 1) if line.name == SUBJECT]
     data, model, *how = table.title.split(" · ")
-    lead_of_first = _lead(table) if others else ""
-    return [data, model, ", ".join(how), bold(first.name), number(first.mean(MEAN)), lead_of_first, "".join(places)]
-
-
-def _lead(table: Table) -> str:
-    first, second, *_ = table.ranked()
-    ours, theirs = first.mean(MEAN), second.mean(MEAN)
-    if ours is None or theirs is None:
-        return ""
-    away: Measured | None = lead(table, first, second)
-    return f"{second.name}: {signed(ours - theirs, 1) + ' points' if away is None else away}"
+    words = ahead(table, first, others[0]) if others else ""
+    lead = f"{others[0].name}: {words}" if words else ""
+    return [data, model, ", ".join(how), bold(first.name), number(first.mean(MEAN)), lead, "".join(places)]

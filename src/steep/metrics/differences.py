@@ -54,7 +54,7 @@ class Measured:
         digits = 2 if self.side and abs(self.value) < 0.1 else 1
         low, high = (signed(self.value + sign * ERRORS * self.error, digits) for sign in (-1, 1))
         if not self.side and abs(self.value) < 0.05:
-            return f"tie (95 %: {low} to {high})"
+            return f"tie (95 %: {low} to {high})" if self.error else "tie"  # the same answers: nothing was drawn
         return f"{signed(self.value, digits)} points (95 %: {low} to {high})" + (
             "" if self.side else ", not significant"
         )

@@ -228,20 +228,32 @@ def _speed_chart(records: list[Record]) -> Any:
         "y": alt.Y("accuracy:Q", title="mean accuracy (%)").scale(zero=True),
     }
     tip = "method:N, accuracy:Q .2f, images_per_s:Q ,.0f images/s"
-    points = plot("circle", records, {"size": 90, "opacity": 1}, tip, color=_colour(records), **both)
+    size = alt.Size("size:Q", scale=None)
+    points = plot("circle", _ringed(records), {"opacity": 1}, tip, color=_colour(records), size=size, **both)
     front = [record for record in records if record["front"]]
     line = plot("line", front, {"strokeDash": [4, 4], "color": GREY}, **both)
     names = plot("text", _apart(front), {"dy": -12, "align": "center"}, text="method:N", **both)
     return _fitted(line + points + names, 300)
 
 
+def _ringed(records: Sequence[Record]) -> list[Record]:
+    """Give each point its size: one that lies below others, which are drawn later, shows as a ring around them."""
+    above = [sum(_near(one, other, 0.1, 2) for other in records[i + 1 :]) for i, one in enumerate(records)]
+    return [{**one, "size": 90 * (1 + 1.5 * count)} for one, count in zip(records, above, strict=True)]
+
+
 def _apart(records: Sequence[Record]) -> list[Record]:
     """Leave out names that would lie on top of another; the legend and the table have them all."""
     apart: list[Record] = []
     for record in sorted(records, key=lambda record: -record["accuracy"]):
-        beside = [o for o in apart if abs(math.log(o["images_per_s"] / record["images_per_s"])) < 0.5]
-        apart += [] if any(abs(o["accuracy"] - record["accuracy"]) < 6 for o in beside) else [record]
+        apart += [] if any(_near(record, other, 0.5, 6) for other in apart) else [record]
     return apart
+
+
+def _near(one: Record, other: Record, ratio: float, points: float) -> bool:
+    """Say whether two are as fast, up to a logarithm of `ratio`, and as accurate, up to `points`."""
+    as_fast = abs(math.log(other["images_per_s"] / one["images_per_s"])) < ratio
+    return bool(as_fast and abs(other["accuracy"] - one["accuracy"]) < points)
 
 
 def memories(table: Table) -> dict[str, float]:

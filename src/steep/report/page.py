@@ -110,7 +110,7 @@ def _environment() -> jinja2.Environment:
     environment.globals.update(
         extra=EXTRA, mode_names=MODES, most_records=_MOST_RECORDS, signs=_SIGNS, version=__version__
     )
-    for function in (board, coded, columns_of, command, grid, headline, plain, recipe, written):
+    for function in (board, coded, columns_of, command, grid, headline, plain, recipe, settings_of, written):
         environment.globals[function.__name__] = function
     return environment
 
@@ -192,6 +192,23 @@ def board(table: Table) -> list[_Column]:
     if len({line.predict for line in lines}) > 1:
         columns.append(_Column("answers", [(line.predict, line.predict, "") for line in lines], "ascending", "text"))
     return columns
+
+
+def settings_of(table: Table) -> tuple[dict[str, str], list[str], list[list[str]]]:
+    """Sort the settings: those that all lines share, and the names and values, line by line, of the others."""
+    columns = {
+        "setting": [line.setting for line in table.lines],
+        "answers": [line.predict for line in table.lines],
+        **{name: [coded(line.spec.get(name)) for line in table.lines] for name in ("steps", "episodic", "guard")},
+        "seeds": [", ".join(map(str, line.seeds)) for line in table.lines],
+    }
+    shared = {name: values[0] for name, values in columns.items() if len(set(values)) == 1}
+    others = {name: values for name, values in columns.items() if name not in shared}
+    return (
+        shared,
+        list(others),
+        [list(line) for line in zip(*others.values(), strict=True)] or [[] for _ in table.lines],
+    )
 
 
 class Cell(NamedTuple):

@@ -37,12 +37,20 @@ def headline(table: Table) -> str:
 
 
 def _against(table: Table, first: Line, other: Line, name: str) -> str:
-    """Write how far one line is ahead of another; how sure that is only where rows say it."""
+    words = ahead(table, first, other)
+    return f"; against {name}: {words}" if words else ""
+
+
+def ahead(table: Table, first: Line, other: Line) -> str:
+    """Write how far one line is ahead of another, and how sure that is where rows say it; nothing without means."""
     ours, theirs = (line.mean(table.main_column) for line in (first, other))
     if ours is None or theirs is None:
         return ""
     away = lead(table, first, other)
-    return f"; against {name}: {signed(ours - theirs, 1) + ' points' if away is None else away}"
+    if away is not None:
+        return str(away)
+    points = signed(ours - theirs, 1)
+    return "tie" if points == "0.0" else f"{points} points"
 
 
 def lead(table: Table, first: Line, other: Line) -> Measured | None:
