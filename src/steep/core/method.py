@@ -94,7 +94,7 @@ class State:
         for name, value in now.items():
             if initial[name] is not None and initial[name] != []:
                 check_field(name, value, saved[name])
-            elif saved[name] is not None and saved[name] != []:  # made at the first batch; a list may be of any length
+            elif initial[name] == [] or saved[name] is not None:  # made at the first batch; a list may be of any length
                 check_field(name, initial[name], saved[name])
 
     @torch.no_grad()
