@@ -13,7 +13,7 @@ from steep.core.method import Look
 from steep.methods import SOURCE, look_of
 
 RESULTS = Path(__file__).parents[2] / "results"
-FILES = ("safety-cpu.jsonl", "safety-h200.jsonl")  # where two have the same method on a stream, the later row counts
+FILE = "safety-cpu.jsonl"
 SHOWN = ("tent", "tea-fast", "infuse", "auto")  # columns and colours of their own; the others are grey dots
 ONE_BY_ONE = "camera, batches of 1"
 
@@ -21,7 +21,7 @@ ONE_BY_ONE = "camera, batches of 1"
 @cache
 def gains() -> dict[str, dict[str, tuple[float, dict[str, Any]]]]:
     """Read the rows: stream → method → points above the source model on as many images, and the row."""
-    rows = [json.loads(line) for file in FILES for line in (RESULTS / file).read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in (RESULTS / FILE).read_text("utf-8").splitlines()]
     source = {(row["stream"], row["n"]): row["accuracy"] for row in rows if row["method"] == SOURCE}
     by_stream: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}
     most: dict[str, int] = {}
