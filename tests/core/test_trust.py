@@ -60,6 +60,18 @@ def test_a_look_trusts_who_is_sure_for_a_reason(monkeypatch, case):
     assert (state.watch_trusted, state.watch_uneven) == (trusted, uneven)
 
 
+@pytest.mark.parametrize("case", OPINIONS)
+def test_of_a_method_that_does_not_normalise_by_the_batch_only_the_source_model_can_take_the_place(monkeypatch, case):
+    """It needs to be clearly surer, or the batch to be of few classes; the stream's statistics are of no use to it."""
+    batch, stream, source, trusted, uneven = OPINIONS[case]
+    opinions = {"batch": batch, "stream": stream, "source": source}
+    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
+    state = steep.adapt(Prism(), "pl", guard="recover")._state
+    assert trust.look(state, torch.empty(20)) == (source, source)
+    clearly = case == "its own are surer and agree" or trusted == "source"
+    assert (state.watch_trusted, state.watch_uneven) == ("source" if clearly else "batch", uneven)
+
+
 @pytest.mark.parametrize(("last", "first", "uneven"), [(1.0, True, False), (3.0, True, True), (1.0, False, True)])
 def test_a_first_batch_that_is_unusual_in_every_layer_has_shifted(monkeypatch, last, first, uneven):
     """Few classes show in the last layer; the distance of N(m, 1) from N(0, 1) is m² / 2."""

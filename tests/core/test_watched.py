@@ -157,6 +157,21 @@ def test_where_nothing_has_shifted_the_source_model_answers_for_methods_that_do_
                 assert adapter.last.answered_by == "the source model"
 
 
+@pytest.mark.parametrize("size", [60, 20])
+def test_running_statistics_do_not_follow_images_that_come_class_by_class(size):
+    """They would take what all images of a class have in common for the shift."""
+    for guard in ("skip", "recover"):
+        adapter = steep.adapt(at_home(1.0), "dua", guard=guard, images=10**6, copies=3, floor=0.1)
+        known = [rainbow(s)[0] for s in range(4)] + [one_class(s, s) for s in range(3)]
+        for part in torch.cat(known).split(size):
+            adapter(part)
+        before = adapter.model.norm.running_mean.clone()
+        for s in range(3, 10):  # small batches have taught it until there were enough for a look
+            for part in one_class(s % 5, s).split(size):
+                adapter(part)
+        assert torch.equal(adapter.model.norm.running_mean, before) == (guard == "recover")
+
+
 def test_where_little_has_shifted_both_answer_and_the_surer_one_counts_for_more():
     """Derived in float64: each logit weighs as much as the other model is unsure, averaged over the looks."""
     model, seen = at_home(scale=1.0), []

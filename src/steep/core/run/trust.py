@@ -1,18 +1,19 @@
 """Whom to trust: what a look at a batch tells of the source model, of the method and of the batch.
 
-The source model does not learn, so nothing that the method does can deceive it. There are two kinds of methods:
+The source model does not learn, so nothing that the method does can deceive it. It answers the batch by its own
+statistics, by those of the batch and by those of the stream so far. Which of these answers are sure, and which agree,
+tells whether anything has shifted, and whether the batch holds too few classes to learn from. What follows differs:
 
-- One that normalises by the statistics of each batch (bn, tent, ...). The source model answers the batch by its own
-  statistics, by those of the batch and by those of the stream so far. Which of these answers are sure, and which agree,
-  tells whose answers to give, and whether the batch holds too few classes to be normalised by itself.
-- Any other. It is only asked whether anything has shifted: if not, the source model answers.
+- A method that normalises by each batch (bn, tent, ...) can do so by the stream's statistics instead, or answer
+  together with the source model.
+- In the place of any other, where nothing has shifted, the source model answers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -111,7 +112,10 @@ def source_answer(state: Any, x: Tensor, by: str) -> Tensor:
     with source_parameters(state), state.model.uncompiled():
         if by == "batch":
             looks = state.watch_looks.add_(1)
-            with remembered(state.model, state.watch_mean, state.watch_var, (1 / looks).clamp_min(NEWEST)):
+            with (
+                nullcontext() if normalises_by_batch(state) else mixed_statistics(state.model, share=1.0),
+                remembered(state.model, state.watch_mean, state.watch_var, (1 / looks).clamp_min(NEWEST)),
+            ):
                 logits: Tensor = state.model(x)
             return logits
         statistics = (
@@ -126,24 +130,29 @@ def source_answer(state: Any, x: Tensor, by: str) -> Tensor:
 def look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """Decide anew whom to trust; give the source model's answers, by statistics as the method's and by its own.
 
+    Without BatchNorm, or with layers that always mix statistics, the method is trusted.
+
     Normalised by itself, a batch of few classes seems to hold all of them, and the answers are unsure. By the stream's
     statistics it shows its few classes, and the answers are surer. By its own statistics the source model is trusted
     where it is sure and mostly agrees: a model that is lost may be sure, but it is not of the same opinion. It need not
     be surer where it sees as many classes.
     """
-    if not normalises_by_batch(state):
-        return _look_for_a_shift(state, x)
+    by_each_batch, layers = normalises_by_batch(state), batch_norms(state.model, running=True)
+    if not by_each_batch and (not layers or any(map(mixing_of, layers))):
+        by_source = source_answer(state, x, "source")
+        return by_source, by_source
     stream_statistics = (*state.watch_mean, *state.watch_var, state.watch_looks)
     before = [tensor.clone() for tensor in stream_statistics]
     by_batch = source_answer(state, x, "batch")  # first: this adds the batch to the statistics of the stream
     by_stream, by_source = source_answer(state, x, "stream"), source_answer(state, x, "source")
+    reference = by_batch if by_each_batch else by_source
     numbers = [uncertainty(by_source), uncertainty(by_batch), uncertainty(by_stream)]
     numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream), variety(by_batch) - variety(by_source)]
     *now, all_classes, few_classes = torch.stack([*numbers, variety(by_batch), variety(by_stream)]).tolist()
     if not all(map(math.isfinite, (*now, all_classes, few_classes))):  # it must not stay in what comes after
         for tensor, old in zip(stream_statistics, before, strict=True):
             tensor.copy_(old)
-        return by_batch, by_source
+        return reference, by_source
     surer = now[1] - now[2] > min(SURER_OF_FEW, now[1] / 4)
     shown, fewer = variety_of(size(x), by_batch.shape[1]), all_classes - few_classes > UNEVEN
     possible = size(x) >= by_batch.shape[1] or few_classes < SHOWN * shown
@@ -152,12 +161,16 @@ def look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     source, batch, stream, with_batch, with_stream, less = _averaged(state, now)
     if state.watch_uneven:
         sure = source < SURER_THAN_STREAM * stream and with_stream >= AGREES_WITH_STREAM
-        state.watch_trusted = SOURCE if sure else STREAM
+        doubted = STREAM if by_each_batch else METHOD
+        state.watch_trusted = SOURCE if sure else doubted
     else:
         sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
         as_sure = source < AS_SURE * batch and _mostly(with_batch, by_batch) and less <= LESS_VARIETY
-        state.watch_trusted = BOTH if sure or as_sure else METHOD
-    return by_batch, by_source
+        if by_each_batch:
+            state.watch_trusted = BOTH if sure or as_sure else METHOD
+        else:
+            state.watch_trusted = SOURCE if sure else METHOD
+    return reference, by_source
 
 
 def _mostly(same: float, logits: Tensor) -> bool:
@@ -189,26 +202,6 @@ def _divergence(mean: Tensor, var: Tensor, new_mean: Tensor, new_var: Tensor) ->
     ratio = new_var / var.clamp_min(1e-12)
     kl = ((new_mean - mean).square() / var.clamp_min(1e-12) + ratio - 1 - ratio.clamp_min(1e-12).log()) / 2
     return kl.float().median()
-
-
-def _look_for_a_shift(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Decide whether to trust a method that does not normalise by the batch. Nothing has shifted where the source model
-    would be less sure if it did. Without BatchNorm, or with layers that mix statistics, the method is trusted.
-    """
-    by_source = source_answer(state, x, "source")
-    layers = batch_norms(state.model, running=True)
-    if not layers or any(map(mixing_of, layers)):
-        return by_source, by_source
-    with source_parameters(state), state.model.uncompiled(), mixed_statistics(state.model, share=1.0):
-        by_batch = state.model(x)
-    numbers = torch.stack([uncertainty(by_source), uncertainty(by_batch), agreement(by_source, by_batch)])
-    source, batch, same = numbers.tolist()
-    if not math.isfinite(source + batch):
-        return by_source, by_source
-    source, batch, _, same, *_ = _averaged(state, [source, batch, batch, same, same, 0.0])
-    sure = source < SURER_THAN_BATCH * batch and same >= AGREES_WITH_BATCH
-    state.watch_trusted = SOURCE if sure else METHOD
-    return by_source, by_source
 
 
 @torch.no_grad()

@@ -220,7 +220,8 @@ class Watched:
         if who == BOTH:
             return trust.mixed(state, trust.source_answer(state, x, "source"), self._predict_by_method(state, x))
         logits = trust.source_answer(state, x, "source") if who == SOURCE else self._predict_by_method(state, x)
-        return for_uneven_classes(logits) if state.watch_uneven else logits
+        uneven = state.watch_uneven and state.watch_trusted != METHOD  # that answers as it is made to
+        return for_uneven_classes(logits) if uneven else logits
 
     def _with_trusted_answer(self, state: Any, step: Step, x: Tensor) -> Step:
         """Give the step the answer of whom the last look trusts; where that is the method, it has it already."""
