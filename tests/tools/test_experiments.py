@@ -17,8 +17,11 @@ COUNTS = {
     "before-after": 165,
     "explain-cifar10": 225,  # 15 × (5 methods + 10 variants)
     "explain-cifar100": 55,  # 5 × (7 methods + 4 variants)
+    "explain-cifar100-again": 60,  # 5 × 12 lines
     "explain-gn": 165,  # 15 corruptions × 11 lines
+    "explain-gn-again": 60,  # 5 × 12 lines
     "explain-pacs": 24,  # 12 pairs × (source + tea)
+    "explain-pacs-again": 120,  # 12 pairs × 10 lines
     "samples": 180,  # 15 × (10 lines + two more seeds of one)
     "samples-rates": 60,  # 5 × 3 methods × 4 rates
     "search-infuse": 68,  # 4 × 17 settings
