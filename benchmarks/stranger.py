@@ -105,10 +105,10 @@ def main() -> None:
     row["command_s"], output = timed(*command)
     print(output)
     row["again_s"], _ = timed(*command)
-    _, told = timed(*command, "--labels", truth.resolve())
+    _, labelled = timed(*command, "--labels", truth.resolve())
     row |= {"pictures": FOGGED + CLEAN, "fog": FOGGED, "model": "ResNetForImageClassification", "side": SIDE}
-    row |= {"verdict": output.splitlines()[-1], "with_labels": told.splitlines()[-1]}
-    row["gain"] = float(told.splitlines()[3].split()[3].replace("−", "-"))  # auto's line, behind "57.6 %"
+    row |= {"verdict": output.splitlines()[-1], "with_labels": labelled.splitlines()[-1]}
+    row["gain"] = float(labelled.splitlines()[3].split()[3].replace("−", "-"))  # auto's line, behind "57.6 %"
     _, listed = timed(programs / "python", "-m", "pip", "list", "--format", "json")
     row["packages"] = {each["name"]: each["version"] for each in json.loads(listed) if each["name"] in PACKAGES}
     append(asked.out, {**row, **provenance.stamp("cpu")})

@@ -23,6 +23,7 @@ import regret_table
 import safety_table
 import samples_table
 import serve_table
+import stranger_table
 import streams_table
 
 DOCS = Path(__file__).parents[1]
@@ -59,6 +60,7 @@ PARTS = {
     "samples-steps": samples_table.steps,
     "serve": serve_table.table,
     "speed-224": real_pictures_table.speed,
+    "stranger": stranger_table.sentence,
     "streams": streams_table.table,
     "long-stream": choosing_table.long_stream,
 }
