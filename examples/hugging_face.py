@@ -1,6 +1,6 @@
 """A Hugging Face image classifier: its processor's normalisation goes into the model, then it adapts like any other.
 
-    pip install '.[hub]'
+    pip install '.[hf]'
     python examples/hugging_face.py
 
 With a network, take a trained one: AutoModelForImageClassification.from_pretrained("microsoft/resnet-50") and

@@ -23,6 +23,7 @@ import regret_table
 import safety_table
 import samples_table
 import serve_table
+import stranger_table
 import streams_table
 
 DOCS = Path(__file__).parents[1]
@@ -47,7 +48,8 @@ PARTS = {
     "methods": method_page.methods,
     "examples": example_page.examples,
     "auto-corruptions": regret_table.corruptions,
-    "regret": regret_table.regrets,
+    "regret": regret_table.groups,
+    "regret-methods": regret_table.methods,
     "safety": safety_table.table,
     "samples-answer": samples_table.answer,
     "samples-compared": samples_table.compared,
@@ -58,6 +60,7 @@ PARTS = {
     "samples-steps": samples_table.steps,
     "serve": serve_table.table,
     "speed-224": real_pictures_table.speed,
+    "stranger": stranger_table.sentence,
     "streams": streams_table.table,
     "long-stream": choosing_table.long_stream,
 }

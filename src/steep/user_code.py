@@ -75,5 +75,12 @@ def attempt(what: str, call: Callable[[], T]) -> T:
     except SteepError:
         raise
     except (Exception, SystemExit) as error:  # an exit of theirs would end this program without a word
-        lines = str(error).splitlines() or [""]
-        raise InputError(f"{what}: {type(error).__name__}: {lines[0]}") from error
+        first: BaseException = error
+        while first.__cause__ is not None:
+            first = first.__cause__
+        because = f" (because of {_line(first)})" if first is not error else ""
+        raise InputError(f"{what}: {_line(error)}{because}") from error
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

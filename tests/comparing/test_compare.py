@@ -188,6 +188,15 @@ def test_wrong_calls_are_refused(wrong, error, match) -> None:
         steep.compare(**{"model": net(), "loader": images(4), "methods": ["bn"], **wrong})
 
 
+def test_an_accuracy_that_is_a_guess_looks_like_one() -> None:
+    table = (row("source", 0, 0, ""), row("bn", 6.24, 2, "helping"))
+    guessed, counted = str(Comparison(9, 0, table)), str(Comparison(9, 9, table))
+    assert "≈86 %" in guessed
+    assert "86.2 %" not in guessed
+    assert "86.2 %" in counted
+    assert "≈" not in counted
+
+
 def row(method: str, gain: float, half: float, verdict: str) -> Row:
     return Row(
         method=method, accuracy=80 + gain, gain=gain, low=gain - half, high=gain + half, changed=9, verdict=verdict

@@ -113,6 +113,22 @@ def test_a_saved_folder_predicts_with_its_own_normalisation_and_names(tmp_path, 
     assert [float(row["energy"]) for row in rows] == pytest.approx((-expected.logsumexp(1)).tolist(), abs=1e-4)
 
 
+def test_reading_a_folder_shows_no_bar_and_leaves_bars_as_they_were(tmp_path, capfd):
+    from transformers.utils import logging
+
+    made("resnet").save_pretrained(tmp_path)
+    capfd.readouterr()
+    shown = logging.is_progress_bar_enabled()
+    try:
+        for before in (True, False):
+            (logging.enable_progress_bar if before else logging.disable_progress_bar)()
+            load_model(f"hf:{tmp_path}")
+            assert logging.is_progress_bar_enabled() == before
+    finally:
+        (logging.enable_progress_bar if shown else logging.disable_progress_bar)()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_folder_without_a_processor_is_said_to_have_none(tmp_path):
     made("vit").save_pretrained(tmp_path)
     loaded = load_model(f"hf:{tmp_path}")

@@ -74,6 +74,25 @@ def timm(monkeypatch):
     return module
 
 
+@pytest.mark.parametrize(("door", "way_out"), [("timm", False), ("hf", True)])
+def test_a_torchvision_of_another_build_is_told_of(door, way_out, monkeypatch):
+    """As it comes from a package registry beside a torch for processors alone; its error is hidden behind another."""
+
+    def broken(*arguments, **options):
+        try:
+            raise RuntimeError("operator torchvision::nms does not exist")
+        except RuntimeError as error:
+            raise ModuleNotFoundError("Could not import module 'Net'.\nMore") from error
+
+    for name in ("timm", "transformers"):
+        module = ModuleType(name)
+        module.create_model, module.AutoConfig = broken, SimpleNamespace(from_pretrained=broken)
+        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(InputError, match=r"Could not import module 'Net'.*torchvision::nms.*another build") as caught:
+        load_model(f"{door}:net", pretrained=True)
+    assert ("pip uninstall torchvision" in str(caught.value)) == way_out  # timm cannot do without
+
+
 @pytest.fixture
 def torchvision(monkeypatch):
     eye = SimpleNamespace(mean=list(MEAN), std=list(STD), crop_size=[176], resize_size=[232])

@@ -350,14 +350,21 @@ def test_a_model_without_weights_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("door", "package"), [("timm", "timm"), ("torchvision", "torchvision"), ("hf", "transformers")]
+    ("door", "package", "extra"),
+    [("timm", "timm", "hub"), ("torchvision", "torchvision", "hub"), ("hf", "transformers", "hf")],
 )
-def test_a_missing_extra_is_named(door, package, monkeypatch):
+def test_a_missing_extra_is_named(door, package, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    with pytest.raises(InputError, match=rf"{package}.*'\.\[hub\]'"):
+    with pytest.raises(InputError, match=rf"{package}.*'\.\[{extra}\]'"):
         load_model(f"{door}:resnet18", pretrained=True)
     with pytest.raises(InputError, match=r"expected weights. Give --weights FILE, or --pretrained"):
         load_model(f"{door}:resnet18")
+
+
+def test_a_folder_without_its_prefix_is_told_its_name(tmp_path):
+    (tmp_path / "net").mkdir()
+    with pytest.raises(InputError, match=r"a folder\. If save_pretrained wrote it, it is called hf:.*net$"):
+        load_model(str(tmp_path / "net"))
 
 
 def test_parquet_without_pyarrow_says_so(tmp_path, monkeypatch):

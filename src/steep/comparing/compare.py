@@ -78,7 +78,8 @@ class Comparison:
     def __str__(self) -> str:
         lines = [("method", "accuracy", "gain", "interval", "changed", "verdict")]
         for row in self.table:
-            accuracy, changed = (f"{number(value, 1)} %" for value in (row.accuracy, row.changed))
+            accuracy = f"{number(row.accuracy, 1)} %" if self.labelled else f"≈{row.accuracy:.0f} %"  # a rough guess
+            changed = f"{number(row.changed, 1)} %"
             gain, low, high = (signed(value, 1) for value in (row.gain, row.low, row.high))
             rest = (gain, f"{low} to {high}", changed, row.verdict) if row.verdict else ("", "", "", "")
             lines.append((row.method, accuracy, *rest))

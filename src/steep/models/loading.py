@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -176,11 +177,21 @@ def _build(name: str, count: int, channels: int, pretrained: bool, stored: check
         fix = "Give --weights FILE, or --pretrained to download them"
         fix += ", or a folder that save_pretrained wrote (there is none of this name)" if library == "hf" else ""
         raise InputError(f"model {name}: expected weights. {fix}")
-    return user_code.attempt(f"model {name}", lambda: _LIBRARIES[library](rest, count, pretrained and stored is None))
+    try:
+        return user_code.attempt(
+            f"model {name}", lambda: _LIBRARIES[library](rest, count, pretrained and stored is None)
+        )
+    except InputError as error:
+        if "torchvision::" not in str(error):
+            raise
+        fix = "Install it from where torch came from" + (", or: pip uninstall torchvision" if library == "hf" else "")
+        raise InputError(f"{error}. The torchvision here is of another build than torch. {fix}") from error
 
 
 def _from_steep(name: str, count: int, channels: int, stored: checkpoints.Checkpoint | None) -> nn.Module:
     if name not in MODELS and not name.startswith("wrn-"):
+        if Path(name).expanduser().is_dir():
+            raise InputError(f"model {name}: a folder. If save_pretrained wrote it, it is called hf:{name}")
         others = (*(f"{library}:NAME" for library in _LIBRARIES), "file.py:factory", "wrn-DEPTH-WIDTH")
         raise unknown("model", name, [*MODELS, *others])
     if stored is None:
@@ -226,13 +237,14 @@ def _torchvision(name: str, count: int, pretrained: bool) -> _Built:
 
 
 def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
-    hub = optional("transformers", "hub")
+    hub = optional("transformers", "hf")
     name = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     # False: a model that brings code of its own is refused, instead of a prompt that offers to run it
     config = hub.AutoConfig.from_pretrained(name, trust_remote_code=False, **({"num_labels": count} if count else {}))
     auto = hub.AutoModelForImageClassification
     if pretrained:
-        model = auto.from_pretrained(name, config=config, trust_remote_code=False)
+        with _without_bars(hub.utils.logging) if Path(name).is_dir() else nullcontext():
+            model = auto.from_pretrained(name, config=config, trust_remote_code=False)
     else:
         model = auto.from_config(config, trust_remote_code=False)
     try:  # the file alone: the class that it names may need libraries of its own
@@ -243,6 +255,18 @@ def _huggingface(name: str, count: int, pretrained: bool) -> _Built:
         wants = replace(wants, size=side)
     classes = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return _Built(model, wants, () if classes[0] == "LABEL_0" else classes)
+
+
+@contextmanager
+def _without_bars(bars: Any) -> Iterator[None]:
+    """Show no progress where nothing is downloaded: reading a folder takes no time worth a line."""
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 def _packaged(name: str, count: int, pretrained: bool) -> _Built:
