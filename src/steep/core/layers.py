@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 
 from steep.core.dist import sync_batchnorm
 from steep.core.dist.group import SCOPE
+from steep.core.mixed_norm import moments, normalise, per_channel
 from steep.errors import NothingToAdaptError, check_known
 
 Params = str | Sequence[str]
@@ -118,6 +119,8 @@ class Mixing:
     batch alone counts.
     """
 
+    constant = False  # whether the gradient takes the statistics for constants
+
     def __init__(self, share: float | None = None, prior: int | None = None, *, unbiased: bool = True) -> None:
         self.share, self.prior = share, prior
         self._unbiased = unbiased
@@ -163,11 +166,15 @@ class Mixing:
 
     def statistics(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (C,) that the layer normalises x (B, C, ...) by."""
-        share = min(1.0, self.weight(x.shape[0]))
-        wide = x.to(torch.promote_types(x.dtype, layer.running_mean.dtype))
-        var, mean = torch.var_mean(wide, dim=(0, *range(2, x.ndim)), correction=0)
-        var = self.spread(x[:, 0].numel()) * var
+        return self._mixed(layer, x, *moments(x.detach() if self.constant else x, _wide(layer, x)))
+
+    def _mixed(self, layer: Any, x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """Mix the statistics of the batch with the running ones."""
+        share, var = self._share(x), self.spread(x[:, 0].numel()) * var
         return share * mean + (1 - share) * layer.running_mean, share * var + (1 - share) * layer.running_var
+
+    def _share(self, x: Tensor) -> Any:
+        return min(1.0, self.weight(x.shape[0]))
 
     def note(self, layer: Any, mean: Tensor, var: Tensor) -> None:
         """Tell what a layer normalises by, if someone asks for it."""
@@ -191,15 +198,33 @@ class Mixing:
             if self.seen is not None and layer.running_mean is not None:
                 self.note(layer, *self.statistics(layer, x.detach()))
             return None
-        wide = x.to(torch.promote_types(x.dtype, layer.running_mean.dtype))  # once, as the backward pass keeps it
-        mean, var = self.statistics(layer, wide)
-        self.note(layer, mean, var)
         # The layer itself now normalises by its running statistics, whatever its class does besides (activation,
         # drop path). Feeding it the mixed-normalised features in those units gives the mixed answer.
-        shape = (1, -1) + (1,) * (x.ndim - 2)
+        if torch.compiler.is_compiling():
+            return self._by_operations(layer, x)
+        if not (values := x[:, 0].numel()):
+            return None
+        with torch.no_grad():
+            of_batch, var = moments(x, _wide(layer, x))
+            mean, var = self._mixed(layer, x, of_batch, var)
+        self.note(layer, mean, var)
+        source = layer.running_mean, layer.running_var
+        each = None if self.constant else self._share(x) / values
+        y: Tensor = normalise(x, mean, var, of_batch, *source, layer.eps, each, self.spread(values))
+        return y
+
+    def _by_operations(self, layer: Any, x: Tensor) -> Tensor:
+        """What `normalise` gives, in operations that a compiler joins and differentiates itself."""
+        mean, var = self.statistics(layer, x)
+        self.note(layer, mean, var)
         scale = ((layer.running_var + layer.eps) / (var + layer.eps)).sqrt()
         offset = layer.running_mean - mean * scale
-        return torch.addcmul(offset.view(shape), wide, scale.view(shape)).to(x.dtype)
+        return torch.addcmul(per_channel(offset, x), x.to(mean.dtype), per_channel(scale, x)).to(x.dtype)
+
+
+def _wide(layer: Any, x: Tensor) -> torch.dtype:
+    """In which type statistics are computed, float32 at least."""
+    return torch.promote_types(torch.promote_types(x.dtype, layer.running_mean.dtype), torch.float32)
 
 
 def use_source_statistics(model: nn.Module) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +21,7 @@ TOGETHER = 8  # images whose views are made at once
 class ConstantMixing(Mixing):
     """Statistics of the views that are constants to the gradient, as in the published code."""
 
-    def statistics(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Mixing`."""
-        return super().statistics(layer, x.detach())
+    constant = True
 
 
 @dataclass

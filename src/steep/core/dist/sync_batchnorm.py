@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from steep.core import mixed_norm
 from steep.core.dist.group import Scope
 
 
@@ -19,8 +21,9 @@ def normalise(layer: Any, x: Tensor, scope: Scope, mixing: Any) -> Tensor:
     """
     source = layer.running_mean, layer.running_var
     with torch.no_grad():
-        wide = x.detach().to(torch.promote_types(x.dtype, torch.float32 if source[0] is None else source[0].dtype))
-        var, mean = torch.var_mean(wide, dim=(0, *range(2, x.ndim)), correction=0)
+        kind = torch.promote_types(x.dtype, torch.float32 if source[0] is None else source[0].dtype)
+        wide = torch.promote_types(kind, torch.float32)
+        mean, var = mixed_norm.moments(x, wide)
         # moments of the parts add up; in float64 the variance survives the difference of two squares
         var, mean = var.double(), mean.double()
         moments = torch.cat([mean.new_ones(1), mean, var + mean.square()]) * len(x)
@@ -36,8 +39,8 @@ def normalise(layer: Any, x: Tensor, scope: Scope, mixing: Any) -> Tensor:
             mean = torch.where(share < 1, share * mean + (1 - share) * source[0], mean)
             var = torch.where(share < 1, share * var + (1 - share) * source[1], var)
         each = share / values  # how much one value weighs in the statistics
-        mean, var, of_batch = (t.to(wide.dtype) for t in (mean, var, of_batch))
-        pace = (spread / (var + layer.eps)).to(wide.dtype)
+        mean, var, of_batch = (t.to(wide) for t in (mean, var, of_batch))
+        pace = (spread / (var + layer.eps)).to(wide)
         if source[0] is not None:
             mixing.note(layer, mean, var)
 
@@ -46,9 +49,9 @@ def normalise(layer: Any, x: Tensor, scope: Scope, mixing: Any) -> Tensor:
         layer._buffers.update(running_mean=source[0], running_var=source[1])
 
     layer.training = False
-    layer._buffers.update(running_mean=mean, running_var=var)
+    layer._buffers.update(running_mean=mean.to(kind), running_var=var.to(kind))
     hook = layer.register_forward_hook(put_back, always_call=True)
-    same: Tensor = _StatisticsGradient.apply(x, mean, pace, of_batch, each.to(wide.dtype), scope)  # type: ignore[no-untyped-call]
+    same: Tensor = _StatisticsGradient.apply(x, mean, pace, of_batch, each.to(wide), scope)  # type: ignore[no-untyped-call]
     return same
 
 
@@ -69,16 +72,14 @@ class _StatisticsGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, pace, of_batch, each = ctx.saved_tensors
-        shape = (1, -1) + (1,) * (x.ndim - 2)
-        axes = (0, *range(2, x.ndim))
-        g, wide = grads[0].to(mean.dtype), x.to(mean.dtype)
-        sums = torch.cat([g.sum(axes), (g * (wide - mean.view(shape))).sum(axes)])
+        sums = torch.cat(mixed_norm.sums(g, x, mean))
         scope = ctx.scope
         along, across = scope.group.sum_(torch.zeros_like(sums) if scope.blank else sums).chunk(2)
         if scope.blank:
-            return torch.zeros_like(grads[0]), None, None, None, None, None
-        across = (across * pace).view(shape)
-        g = g - each * (along.view(shape) + (wide - of_batch.view(shape)) * across)
-        return g.to(grads[0].dtype), None, None, None, None, None
+            return torch.zeros_like(g), None, None, None, None, None
+        one = torch.ones_like(mean)
+        g = mixed_norm.gradient(g, x, of_batch, each * along, each * pace * across, one)
+        return g, None, None, None, None, None
