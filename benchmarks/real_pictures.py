@@ -47,7 +47,7 @@ SPEED = {  # method → settings: what is worth trying where a picture has 150,5
     "source": [{}],
     "tent": [{}, {"recompute": True}],
     "energy": [{}],
-    "tea-fast": [{}, {"chains": 16}, {"recompute": True}],
+    "tea-fast": [{}, {"chains": 16}, {"chains": 12}, {"chains": 8}, {"recompute": True}],
     "tea": [{"chains": 16}],
     "infuse": [{}, {"recompute": True}],
     "auto": [{}],
