@@ -72,6 +72,32 @@ def test_of_a_method_that_does_not_normalise_by_the_batch_only_the_source_model_
     assert (state.watch_trusted, state.watch_uneven) == ("source" if clearly else "batch", uneven)
 
 
+@pytest.mark.parametrize("case", OPINIONS)
+def test_a_method_that_mixes_statistics_is_trusted_unless_the_batch_is_of_few_classes(monkeypatch, case):
+    batch, stream, source, trusted, uneven = OPINIONS[case]
+    opinions = {"batch": batch, "stream": stream, "source": source}
+    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
+    state = steep.adapt(Prism(), "alpha-bn", guard="recover")._state
+    assert trust.look(state, torch.empty(20)) == (source, source)
+    assert (state.watch_trusted, state.watch_uneven) == (trusted if uneven else "batch", uneven)
+
+
+@pytest.mark.parametrize("method", ["bn", "alpha-bn", "memo", "dua", "rotta"])
+def test_the_batch_alone_is_the_same_question_for_every_method(method):
+    """Whatever the method mixes or keeps, the source model normalises by the batch; and nothing of that stays."""
+    model = Prism()
+    state = steep.adapt(model, method, guard="recover", precision="float32")._state
+    x, _ = rainbow(0)
+    by_batch = trust.source_answer(state, x, "batch")
+    mean, var = x.mean(dim=(0, 2, 3)), x.var(dim=(0, 2, 3), correction=0)
+    h = (x - mean[:, None, None]) / (var[:, None, None] + model.norm.eps).sqrt()
+    assert torch.allclose(by_batch, model.head(h.mean(dim=(2, 3))), atol=1e-3)
+    assert torch.allclose(state.watch_mean[0], mean / 3, atol=1e-5)  # a prior of two looks, at zero
+    assert torch.allclose(trust.source_answer(state, x, "source"), model.eval()(x), atol=1e-5)
+    again = steep.adapt(model, method, guard="recover", precision="float32")._state
+    assert torch.allclose(state.model(x), again.model(x))
+
+
 @pytest.mark.parametrize(("last", "first", "uneven"), [(1.0, True, False), (3.0, True, True), (1.0, False, True)])
 def test_a_first_batch_that_is_unusual_in_every_layer_has_shifted(monkeypatch, last, first, uneven):
     """Few classes show in the last layer; the distance of N(m, 1) from N(0, 1) is m² / 2."""

@@ -17,6 +17,7 @@ from contract import identical
 from steep.core.layers import mixing_of
 from steep.core.run import trust, watched
 from steep.core.run.snapshot import tensors
+from steep.methods.alpha_bn import AlphaBN
 from steep.methods.tent import Tent
 
 NEVER_GATHERS = [name for name in MOVING if steep.METHODS[name].enough == 1]
@@ -107,9 +108,11 @@ def test_a_method_for_small_batches_learns_from_each(method):
         assert watched_one.last.skipped == plain.last.skipped
 
 
-@pytest.mark.parametrize("method", ["bn", "tent", "energy"])
+@pytest.mark.parametrize(
+    ("method", "least"), [("bn", 0.95), ("tent", 0.95), ("energy", 0.95), (AlphaBN(alpha=0.99), 0.94)], ids=str
+)  # alpha-bn answers its first small batches as it is made to
 @pytest.mark.parametrize("size", [60, 20])
-def test_a_batch_of_one_class_is_known_by_the_stream_before_it(method, size):
+def test_a_batch_of_one_class_is_known_by_the_stream_before_it(method, least, size):
     """By itself such a batch seems to hold all classes."""
     right = {}
     for guard in ("skip", "recover"):
@@ -123,7 +126,7 @@ def test_a_batch_of_one_class_is_known_by_the_stream_before_it(method, size):
             hits += [(adapter(part).argmax(dim=1) == label).float().mean() for part in one_class(label, s).split(size)]
         right[guard] = float(torch.stack(hits).mean())
     assert right["skip"] < 0.7
-    assert right["recover"] > 0.95
+    assert right["recover"] > least
 
 
 def at_home(scale: float = 4.0) -> Prism:

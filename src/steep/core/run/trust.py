@@ -6,6 +6,7 @@ tells whether anything has shifted, and whether the batch holds too few classes 
 
 - A method that normalises by each batch (bn, tent, ...) can do so by the stream's statistics instead, or answer
   together with the source model.
+- One that mixes the batch into the source model's statistics (alpha-bn) can use the stream's instead.
 - In the place of any other, where nothing has shifted, the source model answers.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from steep.core.answers import agreement, confidence, uncertainty, variety, variety_of
 from steep.core.batch import size
-from steep.core.layers import batch_norms, mixed_statistics, mixing_of, mixings_of
+from steep.core.layers import batch_norms, mixed_statistics, mixings_of
 from steep.core.statistics import fixed_statistics, parameters_at, remembered
 
 PRIOR = 2  # looks that the source's statistics count for in those of the stream
@@ -74,6 +75,11 @@ def normalises_by_batch(state: Any) -> bool:
     return any(hook.many_classes or not hook.always for hook in mixings_of(state.model, running=True))
 
 
+def uses_the_batch(state: Any) -> bool:
+    """Whether the model normalises by the statistics of each batch, or mixes them with its own."""
+    return bool(mixings_of(state.model, running=True))
+
+
 def has_many_classes(state: Any) -> bool:
     """Whether no batch is expected to show all classes: then the method mixes statistics itself."""
     return any(hook.many_classes for hook in mixings_of(state.model, running=True))
@@ -113,7 +119,7 @@ def source_answer(state: Any, x: Tensor, by: str) -> Tensor:
         if by == "batch":
             looks = state.watch_looks.add_(1)
             with (
-                nullcontext() if normalises_by_batch(state) else mixed_statistics(state.model, share=1.0),
+                _by_the_batch_alone(state),
                 remembered(state.model, state.watch_mean, state.watch_var, (1 / looks).clamp_min(NEWEST)),
             ):
                 logits: Tensor = state.model(x)
@@ -126,25 +132,33 @@ def source_answer(state: Any, x: Tensor, by: str) -> Tensor:
     return logits
 
 
+def _by_the_batch_alone(state: Any) -> AbstractContextManager[Any]:
+    if normalises_by_batch(state):
+        return nullcontext()
+    if uses_the_batch(state):
+        return fixed_statistics(state.model, prior=0)
+    return mixed_statistics(state.model, share=1.0)
+
+
 @torch.no_grad()
 def look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """Decide anew whom to trust; give the source model's answers, by statistics as the method's and by its own.
 
-    Without BatchNorm, or with layers that always mix statistics, the method is trusted.
+    Without BatchNorm the method is trusted; so is one that mixes statistics, unless the batch is of few classes.
 
     Normalised by itself, a batch of few classes seems to hold all of them, and the answers are unsure. By the stream's
     statistics it shows its few classes, and the answers are surer. By its own statistics the source model is trusted
     where it is sure and mostly agrees: a model that is lost may be sure, but it is not of the same opinion. It need not
     be surer where it sees as many classes.
     """
-    by_each_batch, layers = normalises_by_batch(state), batch_norms(state.model, running=True)
-    if not by_each_batch and (not layers or any(map(mixing_of, layers))):
+    if not batch_norms(state.model, running=True):
         by_source = source_answer(state, x, "source")
         return by_source, by_source
     stream_statistics = (*state.watch_mean, *state.watch_var, state.watch_looks)
     before = [tensor.clone() for tensor in stream_statistics]
     by_batch = source_answer(state, x, "batch")  # first: this adds the batch to the statistics of the stream
     by_stream, by_source = source_answer(state, x, "stream"), source_answer(state, x, "source")
+    by_each_batch, mixes = normalises_by_batch(state), uses_the_batch(state)
     reference = by_batch if by_each_batch else by_source
     numbers = [uncertainty(by_source), uncertainty(by_batch), uncertainty(by_stream)]
     numbers += [agreement(by_source, by_batch), agreement(by_source, by_stream), variety(by_batch) - variety(by_source)]
@@ -161,8 +175,10 @@ def look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     source, batch, stream, with_batch, with_stream, less = _averaged(state, now)
     if state.watch_uneven:
         sure = source < SURER_THAN_STREAM * stream and with_stream >= AGREES_WITH_STREAM
-        doubted = STREAM if by_each_batch else METHOD
+        doubted = STREAM if mixes else METHOD
         state.watch_trusted = SOURCE if sure else doubted
+    elif mixes and not by_each_batch:
+        state.watch_trusted = METHOD
     else:
         sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
         as_sure = source < AS_SURE * batch and _mostly(with_batch, by_batch) and less <= LESS_VARIETY

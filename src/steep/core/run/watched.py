@@ -230,12 +230,11 @@ class Watched:
     def _predict_by_method(self, state: Any, x: Tensor) -> Tensor:
         """Answer by the method or, where it has no say, as it would without what it has learned."""
         statistics: AbstractContextManager[None] = nullcontext()
-        if trust.normalises_by_batch(state):
-            if state.watch_trusted == STREAM:
-                statistics = fixed_statistics(state.model, state.watch_mean, state.watch_var)
-            elif size(x) < FULL and not trust.has_many_classes(state):
-                # a small batch needs the stream's statistics beside its own
-                statistics = fixed_statistics(state.model, state.watch_mean, state.watch_var, prior=SMALL)
+        if state.watch_trusted == STREAM:
+            statistics = fixed_statistics(state.model, state.watch_mean, state.watch_var)
+        elif trust.normalises_by_batch(state) and size(x) < FULL and not trust.has_many_classes(state):
+            # a small batch needs the stream's statistics beside its own
+            statistics = fixed_statistics(state.model, state.watch_mean, state.watch_var, prior=SMALL)
         if not trust.has_no_say(state):
             with statistics:
                 return self.method.predict(state, x)
