@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from steep.bench.rows import read, unpacked
-from steep.methods import SOURCE
+from steep.methods import METHODS, SOURCE
 
 RESULTS = Path(__file__).parents[2] / "results/real-pictures"
 BENCH, HELD_OUT = RESULTS / "imagenet-c-lite0-640-h200.jsonl", RESULTS / "lite0-held-out-h200.jsonl"
 GUARDED = RESULTS / "lite0-guard-cpu.jsonl"
-BENCH_200 = RESULTS / "imagenet-c-lite0-batch-200-h200.jsonl"
+BY_BATCH = {8: RESULTS / "imagenet-c-lite0-batch-8-h200.jsonl", 64: BENCH,
+            200: RESULTS / "imagenet-c-lite0-batch-200-h200.jsonl"}  # fmt: skip
+CHAINS = RESULTS / "lite0-chains-h200.jsonl"
 OFFICE, PACS = RESULTS / "office-caltech-lite0-h200.jsonl", RESULTS / "pacs-lite0-640-h200.jsonl"
-OFFICE_NOW = RESULTS / "office-caltech-lite0-cpu.jsonl"
 SPEED = RESULTS / "speed-224-h200.jsonl"
 
 
@@ -107,14 +108,34 @@ def benchmark() -> str:
 
 
 def by_batch() -> str:
-    """ImageNet-C at severity 5 in batches of 64 and of 200: the mean over the sets that all methods have in both."""
-    rows = {64: _all(BENCH), 200: _all(BENCH_200)}
-    labels = (SOURCE, "bn", "alpha-bn", "infuse")
-    sets = set.intersection(*({key for key in by[label] if key[2] == 5} for by in rows.values() for label in labels))
-    lines = ["| batches of | sets | " + " | ".join(labels) + " |", "|---:|---:|" + "---:|" * len(labels)]
-    for batch, by in rows.items():
-        shown = [f"{100 * statistics.fmean(by[label][key]['accuracy'] for key in sets):.1f}" for label in labels]
-        lines.append(f"| {batch} | {len(sets)} | " + " | ".join(shown) + " |")
+    """A line for each method that has every set in all batches: points above the source model, and sets below it."""
+    rows = {batch: _complete(file) for batch, file in BY_BATCH.items()}
+    labels = set.intersection(*(set(by_label) for by_label in rows.values())) - {SOURCE}
+    shown = {label: [_compared(by, label).split(" | ") for by in rows.values()] for label in labels}
+    lines = ["| method | " + " | ".join(f"batches of {batch}" for batch in rows) + " |", "|---|" + "---:|" * len(rows)]
+    for label in sorted(labels, key=lambda label: -sum(float(cell[0].replace("−", "-")) for cell in shown[label])):
+        lines.append(f"| {label} | " + " | ".join(f"{gain}, {below}" for gain, _, below, _ in shown[label]) + " |")
+    return "\n".join(lines)
+
+
+def chains() -> str:
+    """Accuracy of tea-fast by the number of its chains, on corruptions that no benchmark uses, and what a batch costs."""
+    speeds = [json.loads(line) for line in SPEED.read_text("utf-8").splitlines()]
+    default = METHODS["tea-fast"]().chains
+    models = list(dict.fromkeys(row["model"] for row in speeds))
+    times = {
+        (row["hyper"].get("chains", default), row["model"]): row["over_tent"]
+        for row in speeds
+        if row["method"] == "tea-fast" and row["mode"] == "graph" and "recompute" not in row["hyper"]
+    }
+    right = defaultdict(list)
+    for row in read(CHAINS):
+        right[row["spec"]["hyper"].get("chains"), row["spec"]["method"]].append(100 * row["accuracy"])
+    lines = ["| chains | accuracy | " + " | ".join(f"time, {model}" for model in models) + " |",
+             "|---:|---:|" + "---:|" * len(models)]  # fmt: skip
+    for (number, method), values in sorted(right.items(), key=lambda item: (item[0][0] or 0, item[0][1])):
+        costs = [f"{times[number, model]:.1f} × tent" if number else "–" for model in models]
+        lines.append(f"| {number or method} | {statistics.fmean(values):.1f} | " + " | ".join(costs) + " |")
     return "\n".join(lines)
 
 
@@ -141,9 +162,9 @@ def _pairs(file: Path) -> str:
     return "\n".join(lines)
 
 
-def office_now() -> str:
-    """A line for each pair of Office-Caltech that was run with the guard as it is."""
-    return _each_pair(_complete(OFFICE_NOW), ("bn", "alpha-bn", "infuse"))
+def office_pairs() -> str:
+    """A line for each pair of Office-Caltech."""
+    return _each_pair(_complete(OFFICE), ("bn", "tent", "alpha-bn", "t3a", "infuse"))
 
 
 def pacs_pairs() -> str:
@@ -172,6 +193,11 @@ def speed() -> str:
     lines = ["| method | " + " | ".join(f"{model}, {names[mode]}" for model, mode in ways) + " |"]
     lines.append("|---|" + "---:|" * len(ways))
     for name, cells in by_line.items():
-        shown = [f"{r['ms']:.0f} ms, {r['over_tent']:.1f} ×, {r['gib']:.1f} GiB" for r in map(cells.get, ways) if r]
-        lines.append(f"| `{name}` | " + " | ".join(shown) + " |")
+        lines.append(f"| `{name}` | " + " | ".join(_speed(cells.get(way)) for way in ways) + " |")
     return "\n".join(lines)
+
+
+def _speed(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not measured"
+    return f"{row['ms']:.0f} ms, {row['over_tent']:.1f} ×, {row['gib']:.1f} GiB"
