@@ -113,7 +113,8 @@ def by_batch() -> str:
     labels = set.intersection(*(set(by_label) for by_label in rows.values())) - {SOURCE}
     shown = {label: [_compared(by, label).split(" | ") for by in rows.values()] for label in labels}
     lines = ["| method | " + " | ".join(f"batches of {batch}" for batch in rows) + " |", "|---|" + "---:|" * len(rows)]
-    for label in sorted(labels, key=lambda label: -sum(float(cell[0].replace("−", "-")) for cell in shown[label])):
+    gain_of = {label: sum(float(gain.replace("−", "-")) for gain, *_ in cells) for label, cells in shown.items()}
+    for label in sorted(labels, key=lambda label: (-gain_of[label], label)):
         lines.append(f"| {label} | " + " | ".join(f"{gain}, {below}" for gain, _, below, _ in shown[label]) + " |")
     return "\n".join(lines)
 
