@@ -120,23 +120,23 @@ def by_batch() -> str:
 
 
 def chains() -> str:
-    """Accuracy of tea-fast by the number of its chains, on corruptions that no benchmark uses, and what a batch costs."""
+    """Accuracy by the number of chains, on corruptions that no benchmark uses, and what a batch costs beside tent."""
     speeds = [json.loads(line) for line in SPEED.read_text("utf-8").splitlines()]
-    default = METHODS["tea-fast"]().chains
     models = list(dict.fromkeys(row["model"] for row in speeds))
-    times = {
-        (row["hyper"].get("chains", default), row["model"]): row["over_tent"]
-        for row in speeds
-        if row["method"] == "tea-fast" and row["mode"] == "graph" and "recompute" not in row["hyper"]
-    }
-    right = defaultdict(list)
+    right: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in read(CHAINS):
-        right[row["spec"]["hyper"].get("chains"), row["spec"]["method"]].append(100 * row["accuracy"])
-    lines = ["| chains | accuracy | " + " | ".join(f"time, {model}" for model in models) + " |",
-             "|---:|---:|" + "---:|" * len(models)]  # fmt: skip
-    for (number, method), values in sorted(right.items(), key=lambda item: (item[0][0] or 0, item[0][1])):
-        costs = [f"{times[number, model]:.1f} × tent" if number else "–" for model in models]
-        lines.append(f"| {number or method} | {statistics.fmean(values):.1f} | " + " | ".join(costs) + " |")
+        right[row["spec"]["method"], row["spec"]["hyper"].get("chains", 0)].append(100 * row["accuracy"])
+    times = {}
+    for row in speeds:
+        if row["mode"] == "graph" and set(row["hyper"]) <= {"chains"}:
+            number = row["hyper"].get("chains", getattr(METHODS[row["method"]](), "chains", None))
+            times[row["method"], number or 0, row["model"]] = f"{row['over_tent']:.1f} ×"
+    lines = ["| method | chains | accuracy | " + " | ".join(f"time, {model}" for model in models) + " |",
+             "|---|---:|---:|" + "---:|" * len(models)]  # fmt: skip
+    for (method, number), values in sorted(right.items(), key=lambda item: (item[0][1], item[0][0])):
+        costs = [times.get((method, number, model), "not measured") for model in models]
+        cells = [method, str(number or "–"), f"{statistics.fmean(values):.1f}", *costs]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
