@@ -114,8 +114,10 @@ def by_batch() -> str:
     shown = {label: [_compared(by, label).split(" | ") for by in rows.values()] for label in labels}
     lines = ["| method | " + " | ".join(f"batches of {batch}" for batch in rows) + " |", "|---|" + "---:|" * len(rows)]
     gain_of = {label: sum(float(gain.replace("−", "-")) for gain, *_ in cells) for label, cells in shown.items()}
-    for label in sorted(labels, key=lambda label: (-gain_of[label], label)):
-        lines.append(f"| {label} | " + " | ".join(f"{gain}, {below}" for gain, _, below, _ in shown[label]) + " |")
+    lines += [
+        f"| {label} | " + " | ".join(f"{gain}, {below}" for gain, _, below, _ in shown[label]) + " |"
+        for label in sorted(labels, key=lambda label: (-gain_of[label], label))
+    ]
     return "\n".join(lines)
 
 
