@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 from pathlib import Path
 
 import pytest
 
+from steep.bench.rows import Row, unpacked
 from tools.results_page import evidence, explanations
 from tools.results_page.plates import Plates
 from tools.results_page.site import pages
@@ -106,3 +108,70 @@ def test_numbers_typed_from_the_rows_of_borders_are_theirs() -> None:
     ):
         assert words in text
     assert shown["reflect", "source"][0] == reflected[0]
+
+
+def test_numbers_typed_from_the_last_tries_for_tea_are_theirs() -> None:
+    """Differences on the same images, with standard errors: no place in a sentence gives those."""
+    texts = "\n".join(one.text for one in explanations.read(HOME / "results" / "explanations.toml"))
+
+    def rows(name: str, source: str = "") -> dict[tuple[str, str], Row]:
+        every = map(json.loads, (HOME / "results" / f"{name}.jsonl").read_text().splitlines())
+        return {(row["spec"]["label"], row["spec"]["shift"]): row for row in every if row["spec"]["source"] == source}
+
+    def away(of: dict[tuple[str, str], Row], label: str, other: str, *shifts: str) -> tuple[float, float]:
+        means, variances = [], []
+        for shift in shifts or [shift for one, shift in of if one == label and (other, shift) in of]:
+            ours, theirs = (unpacked(of[name, shift]["right"], of[name, shift]["n"]) for name in (label, other))
+            assert ours is not None
+            assert theirs is not None
+            change = 100 * (ours.astype(float) - theirs.astype(float))
+            means.append(float(change.mean()))
+            variances.append(float(change.var()) / len(change))
+        return statistics.fmean(means), math.sqrt(sum(variances)) / len(variances)
+
+    def in_words(pair: tuple[float, float], digits: int = 1) -> str:
+        return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}".replace("-", "−").replace("−0.0 ", "0.0 ")
+
+    def turned(pair: tuple[float, float]) -> tuple[float, float]:
+        return -pair[0], pair[1]
+
+    hundred, norm = rows("explain-cifar100-again-2000-h200"), rows("explain-gn-again-1000-h200")
+    ways = ("old-chains", "200-chains", "of-classes", "from-images", "diverse", "together", "episodic")
+    best = max(away(hundred, f"tea-{way}", "tea") for way in ways)
+    together, episodic = (turned(away(hundred, f"tea-{way}", "tea")) for way in ("together", "episodic"))
+    bright = [away(hundred, label, "bn", "brightness") for label in {label for label, _ in hundred} - {"source", "bn"}]
+    assert all(-mean < 2 * error for mean, error in bright)
+    assert {in_words(away(norm, label, "source")) for label in ("tea-diverse-5e-5", "tea-episodic")} == {"−0.1 ± 0.1"}
+    art, cartoon, photo, sketch = (
+        rows("explain-pacs-again-h200", source) for source in ("art_painting", "cartoon", "photo", "sketch")
+    )
+    twenty = ("tea-20-0001", "tea-20-0003", "tea-20-0010")
+    gains = [in_words(away(domain, label, "bn")) for domain in (photo, sketch) for label in twenty]
+    for words in (
+        f"more than {in_words(best, 2)} points above tea",
+        f"the last two are {in_words(together, 2)} and {in_words(episodic, 2)} below it",
+        f"{-max(bright)[0]:.2f} to {-min(bright)[0]:.2f} points below it",
+        f"tea gains {in_words(away(hundred, 'tea', 'bn'), 2)} points over bn here",
+        f"{in_words(away(norm, 'shot', 'source'))} points more (± is",
+        f"{in_words(turned(away(norm, 'tea-fast', 'source')))} less. SHOT's",
+        f"still {in_words(turned(away(norm, 'tea-diverse', 'source')))} below the source model",
+        f"on glass blur and snow only, {in_words(away(norm, 'tea-restart', 'source'))}.",
+        f"That is {in_words(away(art, 'tea-20-0003', 'bn'))} points over bn",
+        f"are {in_words(away(art, 'tea-20-0010', 'bn'))} over bn",
+        f", {in_words(away(cartoon, 'tea-20-0003', 'bn', 'photo'))} points over bn",
+        f", {in_words(away(cartoon, 'tea-20-0003', 'bn', 'art_painting'))} over bn",
+        f"{in_words(away(cartoon, 'diverse-20-0003', 'bn'))} and "
+        f"{in_words(away(cartoon, 'classes-20-0003', 'bn'))} over bn, the paper's tea 5.2",
+        f"are {in_words(away(cartoon, 'tea-20-0010', 'bn'))} over bn in the mean, but "
+        f"{in_words(away(cartoon, 'tea-20-0010', 'bn', 'photo'))} on photo and "
+        f"{in_words(away(cartoon, 'tea-20-0010', 'bn', 'art_painting'))} on art painting",
+        f"They are {gains[0]}, {gains[1]} and {gains[2]} points over bn",
+        f"which are {gains[3]}, {gains[4]} and {gains[5]} points over bn",
+        f"cartoon gains {in_words(away(photo, 'tea-20-0003', 'bn', 'cartoon'))}, art painting "
+        f"{in_words(away(photo, 'tea-20-0003', 'bn', 'art_painting'))} and sketch "
+        f"{in_words(away(photo, 'tea-20-0003', 'bn', 'sketch'))}, in the paper",
+    ):
+        assert words in texts
+    for way, least, most in (("diverse", "−0.4", "0.1"), ("classes", "−0.3", "0.5")):
+        every = [away(domain, f"{way}-20-0003", "tea-20-0003")[0] for domain in (art, cartoon, photo, sketch)]
+        assert [f"{value:.1f}".replace("-", "−") for value in (min(every), max(every))] == [least, most]
