@@ -362,6 +362,15 @@ def test_a_name_of_ones_own_is_no_variant_of_what_was_not_run() -> None:
     assert "claims, each" not in made["results.md"]  # nothing of the paper's was run
 
 
+def test_settings_of_one_method_lead_nowhere() -> None:
+    """Tried for what they explain, they would look like the winners."""
+    tried = [cell("tea", s, 0.9, label="tea-20-0010", seed=0) for s in ("fog", "snow")]
+    front = site([*tried, *(cell("source", s, 0.5) for s in ("fog", "snow"))])["results.md"]
+    assert "tea-20-0010" not in front
+    own = [cell(m, s, right) for m, right in (("source", 0.5), ("tea", 0.7)) for s in ("fog", "snow")]
+    assert "| **tea** | 70.00 |" in site([*tried, *own])["results.md"]
+
+
 def test_what_was_not_run_is_counted() -> None:
     every = {one.recipe: one for one in coverage(grid(ten(0.9), run="a")[:-1], [])}
     one = every["appendix-cifar10"]  # eleven methods with tea-fast, 15 corruptions; one cell of tea is not there
