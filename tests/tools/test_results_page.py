@@ -367,8 +367,8 @@ def test_settings_of_one_method_lead_nowhere() -> None:
     tried = [cell("tea", s, 0.9, label="tea-20-0010", seed=0) for s in ("fog", "snow")]
     front = site([*tried, *(cell("source", s, 0.5) for s in ("fog", "snow"))])["results.md"]
     assert "tea-20-0010" not in front
-    own = [cell(m, s, right) for m, right in (("source", 0.5), ("tea", 0.7)) for s in ("fog", "snow")]
-    assert "| **tea** | 70.00 |" in site([*tried, *own])["results.md"]
+    compared = [cell(m, s, right) for m, right in (("source", 0.5), ("tea", 0.7)) for s in ("fog", "snow")]
+    assert "| **tea** | 70.00 |" in site([*tried, *compared])["results.md"]
 
 
 def test_what_was_not_run_is_counted() -> None:
