@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 FILES = ("*.jsonl", "real-pictures/*.jsonl", "tried/auto-wrn-40-2-cpu.jsonl")
 LONG_STREAM = "long-stream"  # the benchmark of rows that are one endless stream each
 CHOOSES = "auto"
-MISLEAD, ENDLESS, SHIFTS = "streams made to mislead", "a stream without an end", "natural shifts"
+MISLEAD, ENDLESS, SHIFTS = "camera streams, and streams made to mislead", "a stream without an end", "natural shifts"
 CLEAN = "clean"
 GUARD = Behaviour().guard  # what a user gets who names none
 

@@ -16,7 +16,8 @@ def sentence() -> str:
     model = row["model"].removesuffix("ForImageClassification")
     return (
         f"From nothing: a fresh environment with `.[hf]` took {seconds:.0f} seconds (from a near copy of the package "
-        f"registry), and\nthe command {row['command_s']:.0f}, on {row['pictures']} pictures of CIFAR-10, {row['fog']} "
-        f"of them under fog, with a small {model}:\n“{row['verdict']}” By their labels it is {row['gain']:+.1f}\n"
+        f"registry,\nwith torch's build for processors), and the command {row['command_s']:.0f}, "
+        f"on {row['pictures']} pictures of CIFAR-10, {row['fog']} of them under fog, with a small {model}:\n"
+        f"“{row['verdict']}” By their labels it is {row['gain']:+.1f}\n"
         f"([row](../results/stranger-cpu.jsonl): {row['device']}; `python -m benchmarks.stranger --folder PLACE`)."
     )

@@ -7,6 +7,7 @@ another buffer, ...), stand beside their own method, so that no ranking has the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,6 +104,8 @@ def _chapter(table: Table) -> str:
     spec = table.spec
     if spec.get("protocol") != "reset" or spec.get("batch_size") == 1:
         return STREAMS
+    if _is_of_settings(table):
+        return VARIANTS
     known = declared(spec["data"])
     domains = known.domains if known is not None else ()
     if table.shifts and not set(table.shifts) & {*benchmark(), *domains}:
@@ -111,6 +114,12 @@ def _chapter(table: Table) -> str:
         spec["data"] in PAGES and spec.get("model") in _MODELS and (domains or as_in_paper({**spec, "method": SOURCE}))
     )
     return model_title(spec["model"]) if fits else OTHERS
+
+
+def _is_of_settings(table: Table) -> bool:
+    """Tell whether settings of one method stand side by side without the method itself: tried for what they explain."""
+    tried = Counter(line.method for line in table.lines if not has_own_name(line))
+    return any(times > 1 for method, times in tried.items() if method not in {line.name for line in table.lines})
 
 
 def _folded(part: Part, parts: Sequence[Part]) -> bool:

@@ -11,7 +11,7 @@ from steep.report.summary import ahead
 from steep.report.tables import MEAN, Table
 from steep.report.words import data_title, number
 from tools.results_page.blocks import text_table
-from tools.results_page.chapters import OTHER_PAGE, TUNED, VARIANTS, Part, has_own_name
+from tools.results_page.chapters import OTHER_PAGE, TUNED, VARIANTS, Part
 from tools.results_page.claims.placed import Claim
 
 _MEASURED = ("data", "model", "stream and source model")
@@ -20,7 +20,7 @@ _MEASURED = ("data", "model", "stream and source model")
 def front_page(parts: Sequence[Part], checked: Sequence[Claim], pages: Sequence[str]) -> str:
     """Write the page."""
     shown = [part for part in parts if not part.folded and part.chapter not in (VARIANTS, TUNED)]
-    rows = [_row(part.table) for part in shown if _compares_methods(part.table)]
+    rows = [_row(part.table) for part in shown if part.table.ranked()[0].mean(MEAN) is not None]
     blocks = ["# Results", "Made from the rows in `results/` by `python -m tools.results_page`; no number was typed."]
     if rows:
         blocks += [
@@ -42,12 +42,6 @@ def front_page(parts: Sequence[Part], checked: Sequence[Claim], pages: Sequence[
     links += ["- [Claims](results/claims.md)", "- [Analyses](results/analyses.md)"]
     links += ["- [Source models, files, and what was not run](results/sources.md)"]
     return "\n\n".join([*blocks, "## Everything", "\n".join(links)]) + "\n"
-
-
-def _compares_methods(table: Table) -> bool:
-    """Tell whether a table ranks methods: not the settings of one, tried for what they explain."""
-    first, names = table.ranked()[0], {line.name for line in table.lines}
-    return first.mean(MEAN) is not None and (has_own_name(first) or SUBJECT in names)
 
 
 def _row(table: Table) -> list[str]:
