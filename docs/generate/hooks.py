@@ -13,6 +13,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 import api_pages
+from steep.methods import METHODS
 
 HOME = Path(__file__).parents[2]
 PAGES = {
@@ -25,11 +26,12 @@ PAGES = {
 REFERENCE = ("api/", "results", "changelog")  # found, but below the pages that explain
 _COMMENT = re.compile(r"^[ ]*<!--.*?-->\n", re.M | re.S)
 _TABLE = "<table>.*?</table>"
+_METHOD = r"(?<![\w-])(?:{})(?![\w-])".format("|".join(name for name in METHODS if "-" in name))
 _NAME = re.compile(
-    r"[^\s<>]*-[^\s<>]*(?=[^<]*</code>)"
+    rf"{_METHOD}(?=[^<>]*</(?:td|strong|a)>)|[^\s<>]*-[^\s<>]*(?=[^<]*</code>)"
     r"|\b(?:Tiny-ImageNet|(?:ImageNet|CIFAR|WRN|ResNet)(?=-))(?:-\w+)*(?![^<>]*>)"  # not inside a tag
 )
-_OPTION = re.compile(r"(?<![^\s>])--?[a-z][^\s<>]*(?=[^<]*</code>)")
+_OPTION = re.compile(rf"(?:(?<![^\s>])--?[a-z][^\s<>]*|{_METHOD})(?=[^<]*</code>)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.M | re.S)
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
 
@@ -77,7 +79,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Keep names in tables, and options in prose, whole: a browser would break `--set` at its hyphens."""
+    """Keep names in tables, options and methods in prose, whole: a browser would break `--set` at its hyphens."""
 
     def whole(name: re.Match[str]) -> str:
         return f'<span class="whole">{name[0]}</span>'
