@@ -28,7 +28,7 @@ _COMMENT = re.compile(r"^[ ]*<!--.*?-->\n", re.M | re.S)
 _TABLE = "<table>.*?</table>"
 _METHOD = r"(?<![\w-])(?:{})(?![\w-])".format("|".join(name for name in METHODS if "-" in name))
 _NAME = re.compile(
-    rf"{_METHOD}(?=[^<>]*</(?:td|strong|a)>)|[^\s<>]*-[^\s<>]*(?=[^<]*</code>)"
+    rf"{_METHOD}(?=[^<>]*</(?:td|th|strong|a)>)|[^\s<>]*-[^\s<>]*(?=[^<]*</code>)"
     r"|\b(?:Tiny-ImageNet|(?:ImageNet|CIFAR|WRN|ResNet)(?=-))(?:-\w+)*(?![^<>]*>)"  # not inside a tag
 )
 _OPTION = re.compile(rf"(?:(?<![^\s>])--?[a-z][^\s<>]*|{_METHOD})(?=[^<]*</code>)")
