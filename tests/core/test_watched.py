@@ -14,6 +14,7 @@ from test_guard import MOVING, QUICK, Prism, Wrecker, rainbow
 
 import steep
 from contract import identical
+from steep.core.answers import for_uneven_classes
 from steep.core.layers import mixing_of
 from steep.core.run import trust, watched
 from steep.core.run.snapshot import tensors
@@ -158,6 +159,16 @@ def test_where_nothing_has_shifted_the_source_model_answers_for_methods_that_do_
             if s:  # a first look has been taken
                 assert torch.allclose(answer, model(x), atol=1e-5)
                 assert adapter.last.answered_by == "the source model"
+
+
+@pytest.mark.parametrize("method", ["memo", "tent"])
+def test_a_method_that_has_no_say_answers_by_the_stream_too_where_classes_are_few(method):
+    adapter = steep.adapt(Prism(), method, guard="recover", precision="float32")
+    adapter(rainbow(0)[0])
+    state, x = adapter._state, one_class(0, 0)
+    state.watch_trusted, state.watch_uneven, state.watch_rest = "stream", True, 100
+    expected = for_uneven_classes(trust.source_answer(state, x, "stream"))
+    assert torch.allclose(adapter.peek(x), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [60, 20])

@@ -241,7 +241,7 @@ class Watched:
         if trust.normalises_by_batch(state):
             with statistics, exchanged([*state.model.adapted().values()], state.watch_source_parameters):
                 return self.method.predict(state, x)
-        with trust.source_parameters(state):
+        with statistics, trust.source_parameters(state):
             logits: Tensor = state.model(x)  # memo would learn in its answer
             return logits
 
