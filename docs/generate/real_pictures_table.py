@@ -6,7 +6,7 @@ import json
 import statistics
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ BY_BATCH = {8: RESULTS / "imagenet-c-lite0-batch-8-h200.jsonl", 64: BENCH,
 CHAINS = RESULTS / "lite0-chains-h200.jsonl"
 OFFICE, PACS = RESULTS / "office-caltech-lite0-h200.jsonl", RESULTS / "pacs-lite0-640-h200.jsonl"
 SPEED = RESULTS / "speed-224-h200.jsonl"
+IN_PAIRS = (SOURCE, "bn", "tent", "alpha-bn", "t3a", "infuse")  # the columns where each pair of domains has a line
 
 
 def held_out() -> str:
@@ -35,7 +36,7 @@ def guarded() -> str:
 
 def _by_set(file: Path, guards: dict[str, str]) -> str:
     """A line for each method, a column for each set of pictures."""
-    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    rows = _lines(file)
     sets = list(dict.fromkeys((row["shift"], row["severity"]) for row in rows))
     by_line: dict[str, dict[tuple[str, int], float]] = {}
     for row in rows:
@@ -48,6 +49,10 @@ def _by_set(file: Path, guards: dict[str, str]) -> str:
         cells = [f"{values[each]:.1f}" if each in values else "–" for each in sets]
         table.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(table)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
 
 
 Rows = dict[str, dict[tuple[str, str, int], dict[str, Any]]]  # by label, then by source, shift and severity
@@ -79,15 +84,31 @@ def _gain(row: dict[str, Any], source: dict[str, Any]) -> tuple[float, float]:
     return 100 * float(difference.mean()), 100 * float(difference.std() / np.sqrt(len(difference)))
 
 
-def _compared(rows: Rows, label: str) -> str:
-    """Cells of a line: points above the source model, sets that are significantly above and below, and the worst."""
+class Compared(NamedTuple):
+    """Points above the source model, sets that are significantly above and below it, and the worst set."""
+
+    gain: float
+    above: int
+    below: int
+    worst: str
+
+    def __str__(self) -> str:
+        """Cells of a line."""
+        return f"{_signed(self.gain)} | {self.above} | {self.below} | {self.worst}"
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.1f}".replace("-", "−")
+
+
+def _compared(rows: Rows, label: str) -> Compared:
     gains = {key: _gain(row, rows[SOURCE][key]) for key, row in rows[label].items()}
     above = sum(gain > 2 * error for gain, error in gains.values())
     below = sum(gain < -2 * error for gain, error in gains.values())
     (source, shift, severity), (worst, _) = min(gains.items(), key=lambda item: item[1][0])
     where = f"{source} → {shift}" if source else f"{shift.replace('_', ' ')} {severity or ''}".strip()
     mean = statistics.fmean(gain for gain, _ in gains.values())
-    return f"{mean:+.1f} | {above} | {below} | {where} {worst:+.1f}".replace("-", "−")
+    return Compared(mean, above, below, f"{where} {_signed(worst)}")
 
 
 def benchmark() -> str:
@@ -111,19 +132,18 @@ def by_batch() -> str:
     """A line for each method that has every set in all batches: points above the source model, and sets below it."""
     rows = {batch: _complete(file) for batch, file in BY_BATCH.items()}
     labels = set.intersection(*(set(by_label) for by_label in rows.values())) - {SOURCE}
-    shown = {label: [_compared(by, label).split(" | ") for by in rows.values()] for label in labels}
+    shown = {label: [_compared(by, label) for by in rows.values()] for label in labels}
     lines = ["| method | " + " | ".join(f"batches of {batch}" for batch in rows) + " |", "|---|" + "---:|" * len(rows)]
-    gain_of = {label: sum(float(gain.replace("−", "-")) for gain, *_ in cells) for label, cells in shown.items()}
     lines += [
-        f"| {label} | " + " | ".join(f"{gain}, {below}" for gain, _, below, _ in shown[label]) + " |"
-        for label in sorted(labels, key=lambda label: (-gain_of[label], label))
+        f"| {label} | " + " | ".join(f"{_signed(each.gain)}, {each.below}" for each in shown[label]) + " |"
+        for label in sorted(labels, key=lambda label: (-sum(each.gain for each in shown[label]), label))
     ]
     return "\n".join(lines)
 
 
 def chains() -> str:
     """Accuracy by the number of chains, on corruptions that no benchmark uses, and what a batch costs beside tent."""
-    speeds = [json.loads(line) for line in SPEED.read_text("utf-8").splitlines()]
+    speeds = _lines(SPEED)
     models = list(dict.fromkeys(row["model"] for row in speeds))
     right: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in read(CHAINS):
@@ -157,36 +177,32 @@ def _pairs(file: Path) -> str:
     rows = _complete(file)
     lines = ["| method | mean of all pairs | above source | pairs above | pairs below | worst pair |",
              "|---|---:|---:|---:|---:|---|"]  # fmt: skip
-    means = {
-        label: statistics.fmean(100 * row["accuracy"] for row in by_set.values()) for label, by_set in rows.items()
-    }
-    for label, mean in sorted(means.items(), key=lambda line: -line[1]):
+    for label, mean in sorted(means(file).items(), key=lambda line: -line[1]):
         lines.append(f"| {label} | {mean:.1f} | {_compared(rows, label) if label != SOURCE else '– | – | – | –'} |")
     return "\n".join(lines)
 
 
 def office_pairs() -> str:
     """A line for each pair of Office-Caltech."""
-    return _each_pair(_complete(OFFICE), ("bn", "tent", "alpha-bn", "t3a", "infuse"))
+    return _each_pair(_complete(OFFICE))
 
 
 def pacs_pairs() -> str:
     """A line for each pair of PACS."""
-    return _each_pair(_complete(PACS), ("bn", "tent", "alpha-bn", "t3a", "infuse"))
+    return _each_pair(_complete(PACS))
 
 
-def _each_pair(rows: Rows, labels: tuple[str, ...]) -> str:
-    heads = (SOURCE, *labels)
-    lines = ["| from → to | pictures | " + " | ".join(heads) + " |", "|---|---:|" + "---:|" * len(heads)]
+def _each_pair(rows: Rows) -> str:
+    lines = ["| from → to | pictures | " + " | ".join(IN_PAIRS) + " |", "|---|---:|" + "---:|" * len(IN_PAIRS)]
     for key, source in sorted(rows[SOURCE].items()):
-        shown = [f"{100 * rows[label][key]['accuracy']:.1f}" for label in heads]
+        shown = [f"{100 * rows[label][key]['accuracy']:.1f}" for label in IN_PAIRS]
         lines.append(f"| {key[0]} → {key[1]} | {source['n']:,} | " + " | ".join(shown) + " |")
     return "\n".join(lines)
 
 
 def speed() -> str:
     """Milliseconds and memory of a batch of 64 pictures: a line for each method, two models in two ways to compute."""
-    rows = [json.loads(line) for line in SPEED.read_text("utf-8").splitlines()]
+    rows = _lines(SPEED)
     ways = list(dict.fromkeys((row["model"], row["mode"]) for row in rows))
     by_line: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
     for row in rows:

@@ -13,7 +13,6 @@ def sentence() -> str:
     row = json.loads(ROWS.read_text("utf-8").splitlines()[-1])
     seconds = row["environment_s"] + row["install_s"]
     model = row["model"].removesuffix("ForImageClassification")
-    model = row["model"].removesuffix("ForImageClassification")
     return (
         f"From nothing: a fresh environment with `.[hf]` took {seconds:.0f} seconds (from a near copy of the package "
         f"registry,\nwith torch's build for processors), and the command {row['command_s']:.0f}, "

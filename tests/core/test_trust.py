@@ -50,35 +50,42 @@ OPINIONS = {  # of the source model by the statistics of the batch, of the strea
 }
 
 
+@pytest.fixture
+def looked(monkeypatch):
+    """Give the state of a method after a look, and what the look gave, where the source model answers as told."""
+
+    def after(opinions, method="bn", model=None, **earlier):
+        answers = dict(zip(("batch", "stream", "source"), opinions, strict=False))
+        monkeypatch.setattr(trust, "source_answer", lambda state, x, by: answers[by])
+        state = steep.adapt(model or Prism(), method, guard="recover")._state
+        vars(state).update(earlier)
+        return state, trust.look(state, torch.empty(20))
+
+    return after
+
+
 @pytest.mark.parametrize("case", OPINIONS)
-def test_a_look_trusts_who_is_sure_for_a_reason(monkeypatch, case):
-    batch, stream, source, trusted, uneven = OPINIONS[case]
-    opinions = {"batch": batch, "stream": stream, "source": source}
-    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
-    state = steep.adapt(Prism(), "bn", guard="recover")._state
-    trust.look(state, torch.empty(20))
+def test_a_look_trusts_who_is_sure_for_a_reason(looked, case):
+    *opinions, trusted, uneven = OPINIONS[case]
+    state, _ = looked(opinions)
     assert (state.watch_trusted, state.watch_uneven) == (trusted, uneven)
 
 
 @pytest.mark.parametrize("case", OPINIONS)
-def test_of_a_method_that_does_not_normalise_by_the_batch_only_the_source_model_can_take_the_place(monkeypatch, case):
+def test_of_a_method_that_does_not_normalise_by_the_batch_only_the_source_model_can_take_the_place(looked, case):
     """It needs to be clearly surer, or the batch to be of few classes; the stream's statistics are of no use to it."""
-    batch, stream, source, trusted, uneven = OPINIONS[case]
-    opinions = {"batch": batch, "stream": stream, "source": source}
-    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
-    state = steep.adapt(Prism(), "pl", guard="recover")._state
-    assert trust.look(state, torch.empty(20)) == (source, source)
+    *opinions, trusted, uneven = OPINIONS[case]
+    state, answers = looked(opinions, "pl")
+    assert answers == (opinions[2], opinions[2])
     clearly = case == "its own are surer and agree" or trusted == "source"
     assert (state.watch_trusted, state.watch_uneven) == ("source" if clearly else "batch", uneven)
 
 
 @pytest.mark.parametrize("case", OPINIONS)
-def test_a_method_that_mixes_statistics_is_trusted_unless_the_batch_is_of_few_classes(monkeypatch, case):
-    batch, stream, source, trusted, uneven = OPINIONS[case]
-    opinions = {"batch": batch, "stream": stream, "source": source}
-    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
-    state = steep.adapt(Prism(), "alpha-bn", guard="recover")._state
-    assert trust.look(state, torch.empty(20)) == (source, source)
+def test_a_method_that_mixes_statistics_is_trusted_unless_the_batch_is_of_few_classes(looked, case):
+    *opinions, trusted, uneven = OPINIONS[case]
+    state, answers = looked(opinions, "alpha-bn")
+    assert answers == (opinions[2], opinions[2])
     assert (state.watch_trusted, state.watch_uneven) == (trusted if uneven else "batch", uneven)
 
 
@@ -99,28 +106,20 @@ def test_the_batch_alone_is_the_same_question_for_every_method(method):
 
 
 @pytest.mark.parametrize(("last", "first", "uneven"), [(1.0, True, False), (3.0, True, True), (1.0, False, True)])
-def test_a_first_batch_that_is_unusual_in_every_layer_has_shifted(monkeypatch, last, first, uneven):
+def test_a_first_batch_that_is_unusual_in_every_layer_has_shifted(looked, last, first, uneven):
     """Few classes show in the last layer; the distance of N(m, 1) from N(0, 1) is m² / 2."""
-    batch, stream, source, _, _ = OPINIONS["one class, the stream shows it"]
-    opinions = {"batch": batch, "stream": stream, "source": source}
-    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
-    layers = [torch.nn.BatchNorm2d(4) for _ in range(4)]
-    state = steep.adapt(torch.nn.Sequential(*layers).eval(), "bn", guard="recover")._state
-    state.watch_mean = [torch.full((4,), m) for m in (1.0, 0.9, 1.1, last)]
-    if not first:
-        state.watch_recent = [1.0] * 6
-    trust.look(state, torch.empty(20))
+    model = torch.nn.Sequential(*(torch.nn.BatchNorm2d(4) for _ in range(4))).eval()
+    earlier = {} if first else {"watch_recent": [1.0] * 6}
+    mean = [torch.full((4,), m) for m in (1.0, 0.9, 1.1, last)]
+    state, _ = looked(OPINIONS["one class, the stream shows it"], model=model, watch_mean=mean, **earlier)
     assert state.watch_uneven == uneven
 
 
 @pytest.mark.parametrize(("answered", "uneven"), [(17, False), (3, True)])
-def test_fewer_images_than_classes_are_no_few_classes(monkeypatch, answered, uneven):
+def test_fewer_images_than_classes_are_no_few_classes(looked, answered, uneven):
     """Twenty images of a hundred classes cannot show more than twenty of them; three are too few all the same."""
     few = 8 * torch.eye(100)[torch.arange(20) % answered]
-    opinions = {"batch": torch.zeros(20, 100), "stream": few, "source": torch.zeros(20, 100)}
-    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
-    state = steep.adapt(Prism(), "bn", guard="recover")._state
-    trust.look(state, torch.empty(20))
+    state, _ = looked((torch.zeros(20, 100), few, torch.zeros(20, 100)))
     assert state.watch_uneven == uneven
 
 
@@ -133,15 +132,11 @@ def test_a_source_model_that_disagrees_with_itself_is_no_measure_of_a_method(usu
     assert state.watch_behind == pytest.approx(behind)
 
 
-def test_a_layer_that_is_not_used_tells_nothing_of_the_first_batch(monkeypatch):
+def test_a_layer_that_is_not_used_tells_nothing_of_the_first_batch(looked):
     """It stays as it was, and would seem to say that the last layer is as usual."""
-    batch, stream, source, _, _ = OPINIONS["one class, the stream shows it"]
-    opinions = {"batch": batch, "stream": stream, "source": source}
-    monkeypatch.setattr(trust, "source_answer", lambda state, x, by: opinions[by])
-    layers = [torch.nn.BatchNorm2d(4) for _ in range(5)]
-    state = steep.adapt(torch.nn.Sequential(*layers).eval(), "bn", guard="recover")._state
-    state.watch_mean = [torch.full((4,), m) for m in (1.0, 0.9, 1.1, 3.0, 0.0)]
-    trust.look(state, torch.empty(20))
+    model = torch.nn.Sequential(*(torch.nn.BatchNorm2d(4) for _ in range(5))).eval()
+    mean = [torch.full((4,), m) for m in (1.0, 0.9, 1.1, 3.0, 0.0)]
+    state, _ = looked(OPINIONS["one class, the stream shows it"], model=model, watch_mean=mean)
     assert state.watch_uneven
 
 

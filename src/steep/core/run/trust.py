@@ -175,17 +175,15 @@ def look(state: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     source, batch, stream, with_batch, with_stream, less = _averaged(state, now)
     if state.watch_uneven:
         sure = source < SURER_THAN_STREAM * stream and with_stream >= AGREES_WITH_STREAM
-        doubted = STREAM if mixes else METHOD
-        state.watch_trusted = SOURCE if sure else doubted
+        otherwise = STREAM if mixes else METHOD
+        state.watch_trusted = SOURCE if sure else otherwise
     elif mixes and not by_each_batch:
         state.watch_trusted = METHOD
     else:
         sure = source < SURER_THAN_BATCH * batch and with_batch >= AGREES_WITH_BATCH
         as_sure = source < AS_SURE * batch and _mostly(with_batch, by_batch) and less <= LESS_VARIETY
-        if by_each_batch:
-            state.watch_trusted = BOTH if sure or as_sure else METHOD
-        else:
-            state.watch_trusted = SOURCE if sure else METHOD
+        little_shifted, instead = (sure or as_sure, BOTH) if by_each_batch else (sure, SOURCE)
+        state.watch_trusted = instead if little_shifted else METHOD
     return reference, by_source
 
 
